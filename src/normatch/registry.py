@@ -1,0 +1,66 @@
+"""Things found by name: a folder of files, each of which adds what it defines."""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from normatch.errors import UserError
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Maps names to things of one kind; the files that define them are imported on first use.
+
+    >>> ops: Registry[object] = Registry("op", package="normatch.errors")
+    >>> _ = ops.add("identity", lambda x: x)
+    >>> ops.names()
+    ['identity']
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self._package = package
+        self._things: dict[str, T] = {}
+        self._discovered = False
+
+    def add(self, name: str, thing: T) -> T:
+        if name in self._things:
+            raise ValueError(f"{self.kind} {name!r} is defined twice")
+        self._things[name] = thing
+        return thing
+
+    def named(self, name: str) -> Callable[[T], T]:
+        """The decorator form of :meth:`add`."""
+        return lambda thing: self.add(name, thing)
+
+    def get(self, name: str) -> T:
+        self._discover()
+        if name not in self._things:
+            close = difflib.get_close_matches(name, self._things, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UserError(f"unknown {self.kind} {name!r}: choose from {', '.join(self.names())}{hint}")
+        return self._things[name]
+
+    def names(self) -> list[str]:
+        self._discover()
+        return sorted(self._things)
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        return ((name, self.get(name)) for name in self.names())
+
+    def __contains__(self, name: object) -> bool:
+        self._discover()
+        return name in self._things
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+            importlib.import_module(f"{self._package}.{module.name}")
