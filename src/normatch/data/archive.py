@@ -1,0 +1,116 @@
+"""The files of a data set one after the other, whether its archive is packed or unpacked."""
+
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from normatch.data.checksum import verify
+from normatch.data.files import MissingFiles
+from normatch.data.reason import reason
+from normatch.data.source import Archive
+from normatch.errors import UserError
+
+__all__ = ["Found", "Layout", "Member", "find"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One form in which a data set is published: a tar archive that unpacks ``members`` into ``folder``."""
+
+    archive: Archive
+    folder: str
+    members: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file, open for reading: in a folder or inside an archive. ``place`` says where, for messages."""
+
+    name: str
+    place: str
+    size: int
+    stream: IO[bytes]
+
+    def read(self, size: int = -1) -> bytes:
+        with _damage_is_the_users(self.place):
+            return self.stream.read(size)
+
+    def expect(self, size: int) -> None:
+        """Raise :class:`UserError` unless the file has exactly ``size`` bytes."""
+        if self.size != size:
+            raise UserError(
+                f"{self.place} has {self.size:,} bytes, {size:,} are expected: "
+                "it is truncated or not the original; get it again"
+            )
+
+
+@dataclass(frozen=True)
+class Found:
+    """A layout that is there: ``place`` is the folder of its members, or its archive."""
+
+    name: str
+    layout: Layout
+    place: Path
+
+    def members(self) -> Iterator[Member]:
+        """Each member once, in any order; every required one is among them. Read it before the next is asked for."""
+        return self._unpacked() if self.place.is_dir() else self._packed()
+
+    def _unpacked(self) -> Iterator[Member]:
+        for name in (*self.layout.members, *self.layout.optional):
+            path = self.place / name
+            if path.is_file():
+                with path.open("rb") as stream:
+                    yield Member(name, str(path), path.stat().st_size, stream)
+
+    def _packed(self) -> Iterator[Member]:
+        verify(self.place, self.layout.archive, self.name)
+        wanted = {*self.layout.members, *self.layout.optional}
+        # One pass in the archive's own order: going back in a compressed file means decompressing it again.
+        with _damage_is_the_users(str(self.place)):
+            tar = tarfile.open(self.place)  # noqa: SIM115 - closed below, where a reader's own errors pass unchanged
+        with tar:
+            while wanted:
+                with _damage_is_the_users(str(self.place)):
+                    info = tar.next()
+                    name = PurePosixPath(info.name).name if info else ""
+                    stream = tar.extractfile(info) if info and name in wanted else None
+                if info is None:
+                    break
+                if stream is not None:
+                    wanted.remove(name)
+                    yield Member(name, f"{self.place} ({info.name})", info.size, stream)
+        missing = [name for name in self.layout.members if name in wanted]
+        if missing:
+            raise UserError(
+                f"{self.place} lacks {', '.join(missing)}: delete it and run `normatch data get {self.name}`"
+            )
+
+
+def find(name: str, where: Path, layouts: Sequence[Layout]) -> Found:
+    """The first layout whose members all lie in its folder or in ``where`` itself, else one whose archive is there."""
+    places = [(layout, folder) for layout in layouts for folder in (where / layout.folder, where)]
+    absent = [[file for file in layout.members if not (folder / file).is_file()] for layout, folder in places]
+    for (layout, folder), files in zip(places, absent, strict=True):
+        if not files:
+            return Found(name, layout, folder)
+    for layout in layouts:
+        if (where / layout.archive.name).is_file():
+            return Found(name, layout, where / layout.archive.name)
+    for (layout, folder), files in zip(places, absent, strict=True):
+        if len(files) < len(layout.members):
+            raise MissingFiles(name, folder, files, partial=True)
+    raise MissingFiles(name, where, [layouts[0].archive.name], partial=False)
+
+
+@contextmanager
+def _damage_is_the_users(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise UserError(f"cannot read {place}: {reason(error)}; it is truncated or damaged, get it again") from error

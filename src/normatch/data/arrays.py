@@ -1,0 +1,81 @@
+"""An ``.npz`` file of images or feature vectors and their labels."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data.dataset import Corpus, Dataset
+from normatch.data.reason import reason
+from normatch.errors import UserError
+
+__all__ = ["read_arrays"]
+
+
+def read_arrays(path: Path) -> Corpus:
+    """``images`` or ``x`` with ``labels`` or ``y``, −1 where unknown; if there, the same with ``test_`` before, and
+    ``classes``, the names. Images are uint8 (N, H, W) or (N, H, W, C); numbers (N, D) are feature vectors."""
+    content = _load(path)
+    inputs, labels = _first(content, "images", "x"), _first(content, "labels", "y")
+    test_inputs, test_labels = _first(content, "test_images", "test_x"), _first(content, "test_labels", "test_y")
+    if inputs is None or labels is None:
+        has = ", ".join(sorted(content)) or "nothing"
+        raise UserError(f"{path} has {has}: it must have 'images' (or 'x') and 'labels' (or 'y')")
+    if (test_inputs is None) != (test_labels is None):
+        raise UserError(f"{path} has only one of 'test_images' and 'test_labels': give both or neither")
+    try:
+        parts = [(_as_inputs(inputs), _as_labels(labels))]
+        if test_inputs is not None and test_labels is not None:
+            parts.append((_as_inputs(test_inputs), _as_labels(test_labels)))
+        classes = _classes(content.get("classes"), [part[1] for part in parts])
+        datasets = [Dataset(*part, classes) for part in parts]
+        if datasets[0].shape != datasets[-1].shape:
+            raise UserError(
+                f"training inputs have shape {datasets[0].shape}, test inputs {datasets[-1].shape}: make them equal"
+            )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return Corpus(str(path), datasets[0], datasets[1] if len(datasets) > 1 else None)
+
+
+def _load(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        # Opened here, because NumPy leaves a file open that it cannot read.
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise UserError(f"{path} is not an .npz file: write it with numpy.savez")
+            with content:
+                return {name: content[name] for name in content.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
+
+
+def _first(content: dict[str, NDArray[Any]], *names: str) -> NDArray[Any] | None:
+    return next((content[name] for name in names if name in content), None)
+
+
+def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
+    if inputs.ndim == 2 and inputs.dtype.kind in "fiu":
+        vectors = inputs.astype(np.float32)
+        if not np.isfinite(vectors).all():
+            raise UserError("feature vectors have values that are not finite: fill in or remove them")
+        return vectors
+    return inputs[..., None] if inputs.ndim == 3 else inputs
+
+
+def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
+    if labels.dtype.kind not in "iu":
+        raise UserError(f"labels are {labels.dtype}: give whole numbers from 0, and -1 where the class is not known")
+    return labels.astype(np.int64)
+
+
+def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
+    if names is not None:
+        return tuple(str(name) for name in names.reshape(-1).tolist())
+    return tuple(str(i) for i in range(max((int(part.max(initial=-1)) for part in labels), default=-1) + 1))

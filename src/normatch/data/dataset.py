@@ -1,0 +1,75 @@
+"""What a reader returns: images or feature vectors, their labels, the names of the classes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.errors import UserError
+
+__all__ = ["UNKNOWN", "Corpus", "Dataset"]
+
+UNKNOWN = -1
+"""The label of an item whose class is not known, as in scikit-learn."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Items and their labels.
+
+    ``inputs`` are uint8 images (N, H, W, C) with one or three channels, or float32 feature vectors (N, D);
+    ``labels`` are int64 (N,), :data:`UNKNOWN` where the class is not known.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        shape = self.inputs.shape
+        images = self.inputs.dtype == np.uint8 and len(shape) == 4 and shape[3] in (1, 3)
+        vectors = self.inputs.dtype == np.float32 and len(shape) == 2
+        if not (images or vectors):
+            raise UserError(
+                f"inputs are {self.inputs.dtype} of shape {shape}: give uint8 images (N, H, W, 1 or 3) "
+                "or float32 feature vectors (N, D)"
+            )
+        if self.labels.dtype != np.int64 or self.labels.shape != shape[:1]:
+            raise UserError(
+                f"labels are {self.labels.dtype} of shape {self.labels.shape}: give one int64 for each of the "
+                f"{shape[0]} inputs"
+            )
+        if len(self.labels) and not (self.labels.min() >= UNKNOWN and self.labels.max() < len(self.classes)):
+            raise UserError(
+                f"labels run from {self.labels.min()} to {self.labels.max()}: "
+                f"they must lie between 0 and {len(self.classes) - 1}, or be {UNKNOWN} where unknown"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def is_images(self) -> bool:
+        return self.inputs.ndim == 4
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input as networks see it: (C, H, W), or (D,)."""
+        if not self.is_images:
+            return self.inputs.shape[1:]
+        height, width, channels = self.inputs.shape[1:]
+        return channels, height, width
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A whole data set: items to train on, held-out items, and the labelled subsets its authors prescribe."""
+
+    name: str
+    train: Dataset
+    test: Dataset | None = None
+    folds: tuple[NDArray[np.int64], ...] = field(default=())
+    """Predefined labelled subsets, as positions in ``train`` (STL-10's ten, Mini-ImageNet's label files)."""
+    skipped: tuple[str, ...] = ()
+    """Files left out because they could not be read, where the caller asked for that instead of an error."""

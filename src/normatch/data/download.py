@@ -1,0 +1,118 @@
+"""Fetch a data set's published files: resumed where an earlier attempt stopped, checked, and only then named."""
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from normatch.data.checksum import md5_of, verify
+from normatch.data.reason import reason
+from normatch.data.source import Archive, Source
+from normatch.errors import UserError
+
+__all__ = ["Progress", "get"]
+
+Progress = Callable[[str, int, int | None], None]
+"""Told the file's name, how many bytes of it are here, and of how many if that is known."""
+
+TIMEOUT_S = 30
+CHUNK = 1 << 18
+
+
+def get(source: Source, root: Path, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Put the archives of ``source`` into ``root/<name>`` and return their paths; those already there are checked."""
+    folder = root / source.name
+    if not source.archives and not source.embedded:
+        raise UserError(f"{source.name} is not published as a file to download: see {source.home}, put it in {folder}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {reason(error)}; choose another root") from error
+    return tuple(_fetch(source.name, archive, folder, progress or _silent) for archive in source.archives)
+
+
+def _silent(_name: str, _done: int, _total: int | None) -> None:
+    pass
+
+
+def _fetch(name: str, archive: Archive, folder: Path, progress: Progress) -> Path:
+    target = folder / archive.name
+    if target.exists():
+        verify(target, archive, name)
+        progress(archive.name, target.stat().st_size, target.stat().st_size)
+        return target
+    part = folder / f"{archive.name}.part"
+    _download(archive, part, progress)
+    if archive.md5 is not None:
+        actual = md5_of(part)
+        if actual != archive.md5:
+            part.unlink()
+            raise UserError(
+                f"{archive.url} has a wrong checksum: the md5 of what came is {actual}, but {archive.md5} is "
+                f"published; it was deleted: try again, or put the right file in {folder}"
+            )
+    os.replace(part, target)
+    return target
+
+
+def _download(archive: Archive, part: Path, progress: Progress) -> None:
+    """Complete ``part``, from its end if the server can start there."""
+    here = part.stat().st_size if part.exists() else 0
+    by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
+    try:
+        with _request(archive.url, here) as response:
+            start = _start(response, here)
+            length = response.headers.get("Content-Length")
+            total = start + int(length) if length else archive.size
+            done = _append(response, archive.name, part, start, total, progress)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            # Nothing is left to send: the part is complete, or longer than the file and so not of it.
+            if error.headers.get("Content-Range") != f"bytes */{here}":
+                part.unlink()
+                _download(archive, part, progress)
+            return
+        raise UserError(
+            f"cannot download {archive.url}: HTTP status {error.code} ({error.reason}); {by_hand}"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise UserError(f"cannot download {archive.url}: {reason(error)}; {by_hand}") from error
+    if total is not None and done < total:
+        raise UserError(
+            f"the download of {archive.url} stopped at {done:,} of {total:,} bytes: run it again, it goes on from there"
+        )
+
+
+def _request(url: str, start: int) -> http.client.HTTPResponse:
+    headers = {"User-Agent": "normatch"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+    assert isinstance(response, http.client.HTTPResponse)
+    return response
+
+
+def _start(response: http.client.HTTPResponse, asked: int) -> int:
+    """Where the sent bytes begin: a server may ignore the wish to resume and send the whole file."""
+    if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+        return 0
+    sent = response.headers.get("Content-Range") or ""
+    if not sent.startswith(f"bytes {asked}-"):
+        raise http.client.HTTPException(f"asked for the bytes from {asked} on, the server sent {sent!r}")
+    return asked
+
+
+def _append(
+    response: http.client.HTTPResponse, name: str, part: Path, start: int, total: int | None, progress: Progress
+) -> int:
+    done = start
+    with part.open("ab" if start else "wb") as file:
+        progress(name, done, total)
+        while chunk := response.read(CHUNK):
+            file.write(chunk)
+            done += len(chunk)
+            progress(name, done, total)
+    return done

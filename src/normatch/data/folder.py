@@ -1,0 +1,132 @@
+"""A folder of images: a folder for each class, and one for those whose class is not known."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.decode import SUFFIXES, Channels, OnBad, decode_all
+from normatch.errors import UserError
+
+__all__ = ["Listing", "find_images", "list_folder", "read_folder", "read_listings"]
+
+UNLABELLED = ("unlabeled", "unlabelled")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Image files and the name of each one's class, None where it is not known."""
+
+    paths: tuple[Path, ...]
+    names: tuple[str | None, ...]
+
+    def __add__(self, other: "Listing") -> "Listing":
+        return Listing(self.paths + other.paths, self.names + other.names)
+
+
+def read_folder(where: Path, *, image_size: int | None = None, on_bad: OnBad = "stop") -> Corpus:
+    """``DIR/<class>/`` are labelled, ``DIR/unlabeled/`` not; or ``DIR/train`` and ``DIR/test`` are such folders."""
+    train_folder, test_folder = where / "train", where / "test"
+    test = None
+    if _has_folders(train_folder):
+        train = list_folder(train_folder) + _unlabelled(where)
+        if test_folder.is_dir():
+            test = list_folder(test_folder)
+    else:
+        # A folder "train" without folders in it is a class of railway pictures.
+        train = list_folder(where)
+    return read_listings(str(where), train, test, image_size=image_size, on_bad=on_bad)
+
+
+def list_folder(where: Path) -> Listing:
+    """The images of one folder: its class folders by name, then those without a label."""
+    loose = _images(where)
+    if loose:
+        raise UserError(
+            f"{loose[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, to "
+            f"{where / UNLABELLED[0]}"
+        )
+    labelled = Listing((), ())
+    for folder in _folders(where):
+        if folder.name not in UNLABELLED:
+            images = _images(folder)
+            if not images or _folders(folder):
+                # Rather than to take a folder of folders, such as "validation", for a class.
+                raise UserError(
+                    f"class folder {folder} has {'folders in it' if _folders(folder) else 'no images'}: the images of "
+                    f"a class lie directly in its folder ({', '.join(sorted(SUFFIXES))})"
+                )
+            labelled += Listing(tuple(images), (folder.name,) * len(images))
+    listing = labelled + _unlabelled(where)
+    if not listing.paths:
+        raise UserError(
+            f"no images in {where}: put them in a folder for each class, such as {where / 'cat' / '1.png'} "
+            f"({', '.join(sorted(SUFFIXES))})"
+        )
+    return listing
+
+
+def find_images(places: Iterable[Path]) -> list[Path]:
+    """Image files as they are named, and all images at any depth of the folders among ``places``."""
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            images = _images(place, deep=True)
+            if not images:
+                raise UserError(f"no images in {place}: it has none of {', '.join(sorted(SUFFIXES))}")
+            found += images
+        elif place.is_file():
+            found.append(place)
+        else:
+            raise UserError(f"no such file or folder: {place}")
+    return found
+
+
+def read_listings(
+    name: str,
+    train: Listing,
+    test: Listing | None = None,
+    *,
+    image_size: int | None = None,
+    channels: Channels | None = None,
+    on_bad: OnBad = "stop",
+) -> Corpus:
+    """Decode listed images, all to one size. The classes are those of the training images, sorted by name."""
+    classes = tuple(sorted({label for label in train.names if label is not None}))
+    if not classes:
+        raise UserError(f"{name} has no labelled image: label a few of each class")
+    unknown = sorted({label for label in test.names if label is not None} - set(classes)) if test else []
+    if unknown:
+        raise UserError(f"{name}: class {unknown[0]!r} has test images but no training images: add some or remove it")
+    everything = train + test if test else train
+    decoded = decode_all(everything.paths, size=image_size, channels=channels, on_bad=on_bad)
+    numbers = {label: i for i, label in enumerate(classes)}
+    labels = np.array([numbers.get(label or "", UNKNOWN) for label in everything.names], np.int64)[decoded.kept]
+    training = int(np.searchsorted(decoded.kept, len(train.paths)))
+    parts = [Dataset(decoded.images[part], labels[part], classes) for part in (slice(training), slice(training, None))]
+    return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad)
+
+
+def _unlabelled(where: Path) -> Listing:
+    # At any depth: there is no class that a folder could name by mistake.
+    images = [image for name in UNLABELLED if (where / name).is_dir() for image in _images(where / name, deep=True)]
+    return Listing(tuple(images), (None,) * len(images))
+
+
+def _folders(where: Path) -> Sequence[Path]:
+    return sorted(path for path in where.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _has_folders(where: Path) -> bool:
+    return where.is_dir() and bool(_folders(where))
+
+
+def _images(where: Path, *, deep: bool = False) -> list[Path]:
+    # Names with a leading dot are not the user's pictures but the file system's notes about them.
+    return sorted(
+        path
+        for path in (where.rglob("*") if deep else where.iterdir())
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )

@@ -1,0 +1,1 @@
+"""File formats that more than one data set uses."""

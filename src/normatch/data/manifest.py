@@ -1,0 +1,40 @@
+"""A CSV file that lists images: ``path,label``, with an empty label where the class is not known."""
+
+import csv
+from pathlib import Path
+
+from normatch.data.dataset import Corpus
+from normatch.data.decode import OnBad
+from normatch.data.folder import Listing, read_listings
+from normatch.data.reason import reason
+from normatch.errors import UserError
+
+__all__ = ["read_manifest"]
+
+
+def read_manifest(path: Path, *, image_size: int | None = None, on_bad: OnBad = "stop") -> Corpus:
+    """The images that ``path`` lists; theirs are relative to its folder."""
+    paths: list[Path] = []
+    labels: list[str | None] = []
+    try:
+        # Spreadsheets like to put a byte-order mark first.
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file, strict=True)
+            missing = {"path", "label"} - set(rows.fieldnames or ())
+            if missing:
+                raise UserError(f"{path} has no column {sorted(missing)[0]!r}: its first line must be path,label")
+            for row in rows:
+                if not (row["path"] or "").strip():
+                    raise UserError(f"{path}, line {rows.line_num}: the path is empty; give one or delete the line")
+                image = path.parent / row["path"].strip()
+                if on_bad == "stop" and not image.is_file():
+                    raise UserError(
+                        f"{path}, line {rows.line_num}: no such file: {image}; paths are relative to the CSV's folder"
+                    )
+                paths.append(image)
+                labels.append((row["label"] or "").strip() or None)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
+    if not paths:
+        raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
+    return read_listings(str(path), Listing(tuple(paths), tuple(labels)), image_size=image_size, on_bad=on_bad)

@@ -1,0 +1,76 @@
+"""Mini-ImageNet for semi-supervised learning: 50,000 + 10,000 images of 100 classes, 84×84 (Iscen et al., 2019).
+
+The images lie in ``train/<class>/`` and ``test/<class>/``. The authors' labelled subsets are text files such as
+``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``; they may lie beside ``train``, or under
+``labels`` or ``labels/miniimagenet`` as in the authors' repository.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data.dataset import Corpus
+from normatch.data.files import MissingFiles
+from normatch.data.folder import list_folder, read_listings
+from normatch.data.source import Source, sources
+from normatch.errors import UserError
+
+__all__: list[str] = []
+
+SIDE = 84
+HOME = "https://github.com/ahmetius/LP-DeepSSL"
+
+
+def _read(where: Path) -> Corpus:
+    """The subsets become folds: first those with fewer labels, then by file name."""
+    missing = [part for part in ("train", "test") if not (where / part).is_dir()]
+    if missing:
+        raise MissingFiles(
+            "mini-imagenet",
+            where,
+            [f"{part}/" for part in missing],
+            partial=len(missing) == 1,
+            remedy=f"put folders train/<class>/ and test/<class>/ of images there, see {HOME}",
+        )
+    train = list_folder(where / "train")
+    positions = {(path.name, name): i for i, (path, name) in enumerate(zip(train.paths, train.names, strict=True))}
+    folds = tuple(_fold(file, positions) for file in _label_files(where))
+    listed = read_listings("mini-imagenet", train, list_folder(where / "test"), image_size=SIDE, channels=3)
+    return replace(listed, folds=folds)
+
+
+def _label_files(where: Path) -> list[Path]:
+    files = [
+        file
+        for folder in (where, where / "labels", where / "labels" / "miniimagenet")
+        for file in folder.glob("*_balanced_labels/*.txt")
+    ]
+    # Shorter names first: 4000 before 10000.
+    return sorted(files, key=lambda file: (len(file.parent.name), file.parent.name, file.name))
+
+
+def _fold(file: Path, positions: dict[tuple[str, str | None], int]) -> NDArray[np.int64]:
+    fold = []
+    for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        image, _, name = line.strip().partition(" ")
+        if (image, name) not in positions:
+            raise UserError(f"{file}, line {number}: no image train/{name}/{image}: put it there or remove the file")
+        fold.append(positions[image, name])
+    return np.array(fold, np.int64)
+
+
+sources.add(
+    "mini-imagenet",
+    Source(
+        name="mini-imagenet",
+        summary="50,000 + 10,000 colour photographs of 100 kinds of things, with predefined folds; from your own files",
+        classes=100,
+        shape=(3, SIDE, SIDE),
+        read=_read,
+        home=HOME,
+    ),
+)

@@ -1,0 +1,76 @@
+"""SVHN: house numbers cropped to single digits, 73,257 + 26,032 images, 32×32 (Netzer et al., 2011)."""
+
+from pathlib import Path
+
+import numpy as np
+
+from normatch.data.checksum import verify
+from normatch.data.dataset import Corpus, Dataset
+from normatch.data.files import pick
+from normatch.data.reason import reason
+from normatch.data.source import Archive, Source, sources
+from normatch.errors import UserError
+
+__all__: list[str] = []
+
+SITE = "http://ufldl.stanford.edu/housenumbers"
+
+
+def _file(part: str, md5: str, size: int) -> Archive:
+    return Archive(f"{SITE}/{part}_32x32.mat", f"{part}_32x32.mat", md5, size)
+
+
+TRAIN = _file("train", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794)
+TEST = _file("test", "eb5a983be6a315427106f1b164d9cef3", 64_275_384)
+EXTRA = _file("extra", "a93ce644f1a588dc4d68dda5feec44a7", 1_329_278_602)
+CLASSES = tuple(map(str, range(10)))
+
+
+def _read(where: Path) -> Corpus:
+    """The 531,131 extra images, easier ones, follow the training images where their file is there."""
+    train_path, test_path = pick("svhn", where, [(TRAIN.name,), (TEST.name,)])
+    train, test = _read_mat(train_path, TRAIN), _read_mat(test_path, TEST)
+    if (where / EXTRA.name).is_file():
+        extra = _read_mat(where / EXTRA.name, EXTRA)
+        train = Dataset(
+            np.concatenate([train.inputs, extra.inputs]), np.concatenate([train.labels, extra.labels]), CLASSES
+        )
+    return Corpus("svhn", train, test)
+
+
+def _read_mat(path: Path, archive: Archive) -> Dataset:
+    from scipy.io import loadmat
+
+    verify(path, archive, "svhn")
+    try:
+        content = loadmat(path, variable_names=("X", "y"))
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise UserError(f"cannot read {path}: {reason(error)}; it is truncated or damaged, get it again") from error
+    images, labels = content.get("X"), content.get("y")
+    if (
+        images is None
+        or labels is None
+        or images.dtype != np.uint8
+        or images.shape != (32, 32, 3, labels.size)
+        or not np.isin(labels, np.arange(1, 11)).all()
+    ):
+        raise UserError(
+            f"{path} does not hold uint8 images 'X' (32, 32, 3, N) and N labels 'y' from 1 to 10: get it again"
+        )
+    # The digit 0 has the label 10.
+    classes = labels.reshape(-1).astype(np.int64) % 10
+    return Dataset(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), classes, CLASSES)
+
+
+sources.add(
+    "svhn",
+    Source(
+        name="svhn",
+        summary="73,257 + 26,032 digits of house numbers in colour; extra_32x32.mat adds 531,131 if you put it there",
+        classes=10,
+        shape=(3, 32, 32),
+        read=_read,
+        home=f"{SITE}/",
+        archives=(TRAIN, TEST),
+    ),
+)

@@ -1,0 +1,45 @@
+"""A source of data found by name: how to read its original files, and where they are published."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from normatch.data.dataset import Corpus
+from normatch.registry import Registry
+
+__all__ = ["Archive", "Reader", "Source", "sources"]
+
+Reader = Callable[[Path], Corpus]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file as its site publishes it. ``md5`` is the published checksum, None where none is published.
+
+    The checksum decides; ``size`` is what progress and the word "truncated" go by.
+    """
+
+    url: str
+    name: str
+    md5: str | None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named data set. ``read`` takes the folder that holds its files, packed or unpacked."""
+
+    name: str
+    summary: str
+    classes: int
+    shape: tuple[int, int, int]
+    """(C, H, W) of one image."""
+    read: Reader
+    home: str
+    archives: tuple[Archive, ...] = ()
+    """What ``normatch data get`` downloads."""
+    embedded: bool = False
+    """Comes with an installed package: there is nothing to download."""
+
+
+sources: Registry[Source] = Registry("data set", package="normatch.data.readers")

@@ -1,0 +1,97 @@
+"""Who is labelled: k labels a class by seed, stored with the run and the same on every machine."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data.dataset import UNKNOWN, Corpus
+from normatch.data.holdout import stratified
+from normatch.errors import UserError
+from normatch.seeding import permutation
+
+__all__ = ["Split", "draw_split"]
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions in the training items: whose labels are used, whose are not, who is kept for validation."""
+
+    labelled: Indices
+    unlabelled: Indices
+    validation: Indices
+
+    def to_json(self) -> dict[str, list[int]]:
+        return {name: getattr(self, name).tolist() for name in ("labelled", "unlabelled", "validation")}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Split":
+        return cls(
+            **{name: np.asarray(value[name], dtype=np.int64) for name in ("labelled", "unlabelled", "validation")}
+        )
+
+
+def draw_split(
+    corpus: Corpus,
+    labels: int | None,
+    seed: int,
+    *,
+    validation: float = 0.0,
+    include_labelled: bool = True,
+    fold: int | None = None,
+) -> Split:
+    """Choose ``labels`` items in all, equally many of each class; None uses every label there is.
+
+    ``validation`` is the share of the labelled training items set aside first, class by class. The unlabelled set is
+    all other training items, with the labelled ones (as in FixMatch) or without. ``fold`` takes one of the data set's
+    own labelled subsets instead of a draw.
+    """
+    truth, classes = corpus.train.labels, corpus.train.classes
+    if not 0 <= validation < 1:
+        raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
+    validating = stratified(truth, validation, seed, "validation")
+    free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
+    if fold is None:
+        each = _labels_per_class(labels, len(classes))
+        labelled = np.sort(
+            np.concatenate([_draw(free[truth[free] == c], each, seed, c, classes) for c in range(len(classes))])
+        )
+    else:
+        labelled = _fold(corpus, fold, validating)
+    excluded = validating if include_labelled else np.concatenate([validating, labelled])
+    unlabelled = np.setdiff1d(np.arange(len(truth)), excluded)
+    return Split(labelled, unlabelled, validating)
+
+
+def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:
+    if len(members) < (each or 1):
+        raise UserError(
+            f"class {classes[c]!r} has {len(members)} labelled training items, {each or 1} are asked for: "
+            "lower labels or validation, or label more"
+        )
+    return members[permutation(len(members), seed, "split", c)[:each]]
+
+
+def _labels_per_class(labels: int | None, classes: int) -> int | None:
+    if labels is None:
+        return None
+    if labels < classes or labels % classes:
+        near = max(1, labels // classes) * classes
+        raise UserError(f"labels is {labels}: give a multiple of the {classes} classes, such as {near}")
+    return labels // classes
+
+
+def _fold(corpus: Corpus, fold: int, validating: Indices) -> Indices:
+    if not 0 <= fold < len(corpus.folds):
+        has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds"
+        raise UserError(f"fold is {fold}: data set {corpus.name!r} {has}")
+    labelled = np.setdiff1d(corpus.folds[fold], validating)
+    missing = set(range(len(corpus.train.classes))) - set(corpus.train.labels[labelled].tolist())
+    if missing:
+        raise UserError(
+            f"fold {fold} has no label for class {corpus.train.classes[min(missing)]!r}: choose another fold"
+        )
+    return labelled

@@ -1,0 +1,162 @@
+"""Image files of every kind come out upright, 8 bits deep and of one size."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.data.decode import SIZES, decode, decode_all, resize_all
+from normatch.errors import UserError
+from tests.data.original_formats import random_bytes
+
+
+def save(image: Image.Image, path: Path, **options: Any) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def test_plain_images_are_kept(tmp_path: Path) -> None:
+    colour, grey = random_bytes(6, 9, 3), random_bytes(6, 9)
+    path = save(Image.fromarray(colour), tmp_path / "colour.png")
+    np.testing.assert_array_equal(decode(path, None, 3), colour)
+    path = save(Image.fromarray(grey), tmp_path / "grey.png")
+    np.testing.assert_array_equal(decode(path, None, 1)[..., 0], grey)
+    np.testing.assert_array_equal(decode(path, None, 3), np.repeat(grey[..., None], 3, 2))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(tmp_path: Path, orientation: int) -> None:
+    upright = random_bytes(5, 8)
+    # How a camera stores it, for each value of the tag.
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.T,
+        6: np.rot90(upright),
+        7: upright[::-1, ::-1].T,
+        8: np.rot90(upright, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(Image.fromarray(np.ascontiguousarray(stored)), tmp_path / "turned.png", exif=exif)
+    np.testing.assert_array_equal(decode(path, None, 1)[..., 0], upright)
+    # Sizes are compared as seen, not as stored.
+    other = save(Image.fromarray(upright), tmp_path / "straight.png")
+    assert decode_all([path, other]).images.shape == (2, 5, 8, 1)
+
+
+def test_palette(tmp_path: Path) -> None:
+    image = Image.new("P", (4, 3))
+    image.putpalette([value for i in range(256) for value in (i, 255 - i, 7)])
+    image.putdata(list(range(12)))
+    for suffix in ("png", "gif", "bmp"):
+        decoded = decode(save(image, tmp_path / f"p.{suffix}"), None, 3)
+        expected = np.array([(i, 255 - i, 7) for i in range(12)], np.uint8).reshape(3, 4, 3)
+        np.testing.assert_array_equal(decoded, expected)
+
+
+def test_transparent_is_white(tmp_path: Path) -> None:
+    pixels = np.array([[(10, 20, 30, 255), (10, 20, 30, 0)]], np.uint8)
+    path = save(Image.fromarray(pixels), tmp_path / "rgba.png")
+    assert decode(path, None, 3).tolist() == [[[10, 20, 30], [255, 255, 255]]]
+    path = save(Image.fromarray(pixels).convert("LA"), tmp_path / "la.png")
+    assert decode(path, None, 1)[0, 1].tolist() == [255]
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([1, 2, 3, 200, 100, 50])
+    palette.putdata([0, 1])
+    path = save(palette, tmp_path / "p.png", transparency=0)
+    assert decode(path, None, 3).tolist() == [[[255, 255, 255], [200, 100, 50]]]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_sixteen_bits(tmp_path: Path, suffix: str) -> None:
+    deep = np.array([[0, 256, 32_768, 65_535]], np.uint16)
+    path = save(Image.fromarray(deep), tmp_path / f"deep.{suffix}")
+    assert decode(path, None, 1)[..., 0].tolist() == [[0, 1, 128, 255]]
+    assert decode_all([path]).images.shape == (1, 1, 4, 1)
+
+
+def test_other_modes(tmp_path: Path) -> None:
+    bits = save(Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1"), tmp_path / "bits.png")
+    assert decode(bits, None, 1)[..., 0].tolist() == [[0, 255]]
+    cmyk = save(Image.new("CMYK", (4, 4), (0, 255, 255, 0)), tmp_path / "cmyk.tif")
+    assert decode(cmyk, None, 3)[0, 0].tolist() == [255, 0, 0]
+    floats = save(Image.fromarray(np.zeros((2, 2), np.float32)), tmp_path / "float.tif")
+    with pytest.raises(UserError, match=r"float.tif: its pixels are floating-point numbers"):
+        decode(floats, None, 1)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (20, 33), (7, 900)])
+def test_resize_scales_the_shorter_side_and_cuts_the_middle(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = Image.fromarray(random_bytes(size[1], size[0], 3))
+    path = save(image, tmp_path / "image.png")
+    scale = 32 / min(size)
+    width, height = round(size[0] * scale), round(size[1] * scale)
+    left, top = (width - 32) // 2, (height - 32) // 2
+    expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 32))
+    np.testing.assert_array_equal(decode(path, 32, 3), np.asarray(expected))
+
+
+def test_a_common_size_and_common_channels(tmp_path: Path) -> None:
+    def write(name: str, height: int, width: int, channels: int) -> Path:
+        return save(Image.fromarray(np.squeeze(random_bytes(height, width, channels))), tmp_path / f"{name}.png")
+
+    same = [write(f"same{i}", 40, 50, 1) for i in range(3)]
+    assert decode_all(same).images.shape == (3, 40, 50, 1)
+    assert decode_all(same, channels=3).images.shape == (3, 40, 50, 3)
+    assert decode_all(same, size=20).images.shape == (3, 20, 20, 1)
+    assert decode_all([*same, write("colour", 40, 50, 3)]).images.shape == (4, 40, 50, 3)
+    # The median of the shorter sides 40, 40, 40, 100, 100, 100, 300 is 100.
+    large = [*(write(f"large{i}", 100, 170, 3) for i in range(3)), write("huge", 400, 300, 3)]
+    assert decode_all([*same, *large]).images.shape == (7, 96, 96, 3)
+    tiny = [write("tiny1", 9, 9, 1), write("tiny2", 9, 10, 1)]
+    assert decode_all(tiny).images.shape == (2, 32, 32, 1)
+    assert decode_all([large[-1], write("vast", 500, 600, 3)]).images.shape == (2, 224, 224, 3)
+    assert max(SIZES) == 224
+
+
+def test_many_images_keep_their_order(tmp_path: Path) -> None:
+    images = random_bytes(40, 8, 8, 3)
+    paths = [save(Image.fromarray(image), tmp_path / f"{i}.png") for i, image in enumerate(images)]
+    decoded = decode_all(paths)
+    np.testing.assert_array_equal(decoded.images, images)
+    assert decoded.kept.tolist() == list(range(40))
+    assert decoded.bad == ()
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 8, "channels": 3}])
+def test_unreadable_images_stop_or_are_skipped(tmp_path: Path, options: dict[str, int]) -> None:
+    good = [save(Image.fromarray(random_bytes(8, 8, 3)), tmp_path / f"{i}.png") for i in range(3)]
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(good[0].read_bytes()[:150])
+    empty = tmp_path / "empty.jpg"
+    empty.write_bytes(b"")
+    absent = tmp_path / "absent.png"
+    paths = [good[0], cut, good[1], empty, absent, good[2]]
+    for bad in (cut, empty, absent):
+        with pytest.raises(UserError, match=f"cannot read image {bad}") as caught:
+            decode_all([good[0], bad], **options)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+    decoded = decode_all(paths, on_bad="skip", **options)  # type: ignore[arg-type]
+    assert decoded.images.shape == (3, 8, 8, 3)
+    assert decoded.kept.tolist() == [0, 2, 5]
+    assert [line.split(": ")[0] for line in decoded.bad] == [f"cannot read image {bad}" for bad in (cut, empty, absent)]
+
+
+def test_no_images() -> None:
+    assert decode_all([]).images.shape[0] == 0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_resize_all(channels: int) -> None:
+    images = random_bytes(5, 20, 24, channels)
+    small = resize_all(images, 16)
+    assert small.shape == (5, 16, 16, channels)
+    for image, expected in zip(small, images, strict=True):
+        flat = Image.fromarray(np.squeeze(expected)).resize((16, 16), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(np.squeeze(image), np.asarray(flat))
+    assert resize_all(small, 16) is small

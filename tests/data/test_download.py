@@ -1,0 +1,205 @@
+"""Downloads from a server of our own: whole, resumed, cut off, wrong, and from nowhere."""
+
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from normatch.data.download import get
+from normatch.data.source import Archive, Source, sources
+from normatch.errors import UserError
+from tests.data.original_formats import random_bytes, state_md5
+
+CONTENT = random_bytes(1_000_000).tobytes()
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+@dataclass
+class Server:
+    """What it does with a request, and what it was asked."""
+
+    url: str = ""
+    ranges: bool = True
+    content_range: str | None = None
+    """A wrong answer to a request for a part."""
+    cut: int | None = None
+    """Hang up after so many bytes."""
+    length: bool = True
+    asked: list[str | None] = field(default_factory=list)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "*")
+    state = Server()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers["Range"]
+            state.asked.append(wanted)
+            if self.path != "/thing.bin":
+                self.send_error(404)
+                return
+            start = 0
+            if wanted and state.ranges:
+                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+                if start >= len(CONTENT):
+                    self.send_response(416)
+                    self.send_header("Content-Range", f"bytes */{len(CONTENT)}")
+                    self.end_headers()
+                    return
+                self.send_response(206)
+                self.send_header(
+                    "Content-Range", state.content_range or f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}"
+                )
+            else:
+                self.send_response(200)
+            body = CONTENT[start:]
+            if state.length:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: state.cut])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Quiet(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Say nothing of clients that hang up: some here do."""
+
+    with Quiet(("127.0.0.1", 0), Handler) as httpd:
+        state.url = f"http://127.0.0.1:{httpd.server_address[1]}/thing.bin"
+        thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield state
+        httpd.shutdown()
+        thread.join()
+
+
+def source(url: str, md5: str | None = MD5, size: int | None = len(CONTENT)) -> Source:
+    def unread(_where: Path) -> object:
+        raise AssertionError("a download does not read")
+
+    return Source("thing", "a thing", 2, (1, 2, 2), unread, "http://home", (Archive(url, "thing.bin", md5, size),))  # type: ignore[arg-type]
+
+
+def complaint(what: Source, root: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        get(what, root)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_whole(server: Server, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    paths = get(source(server.url), tmp_path / "new", lambda *news: told.append(news))
+    assert paths == (tmp_path / "new" / "thing" / "thing.bin",)
+    assert paths[0].read_bytes() == CONTENT
+    assert list(paths[0].parent.iterdir()) == [paths[0]]
+    assert told[0] == ("thing.bin", 0, len(CONTENT))
+    assert told[-1] == ("thing.bin", len(CONTENT), len(CONTENT))
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+def test_what_is_here_is_checked_and_kept(server: Server, tmp_path: Path) -> None:
+    (path,) = get(source(server.url), tmp_path)
+    get(source(server.url), tmp_path)
+    assert len(server.asked) == 1
+    path.write_bytes(CONTENT[:-1] + b"?")
+    assert f"{path} has a wrong checksum" in complaint(source(server.url), tmp_path)
+    assert path.exists(), "a file of the user's is not ours to delete"
+    state_md5(path)
+    assert get(source(server.url), tmp_path) == (path,)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_interrupted_and_resumed(server: Server, tmp_path: Path, ranges: bool) -> None:
+    server.cut, server.ranges = 600_000, ranges
+    assert "stopped at 600,000 of 1,000,000 bytes" in complaint(source(server.url), tmp_path)
+    part = tmp_path / "thing" / "thing.bin.part"
+    assert part.read_bytes() == CONTENT[:600_000]
+    assert not (tmp_path / "thing" / "thing.bin").exists()
+    server.cut = None
+    told: list[int] = []
+    (path,) = get(source(server.url), tmp_path, lambda _name, done, _total: told.append(done))
+    assert path.read_bytes() == CONTENT
+    assert not part.exists()
+    assert server.asked == [None, "bytes=600000-"]
+    assert told[0] == (600_000 if ranges else 0)
+
+
+def test_a_complete_part_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
+    part = tmp_path / "thing" / "thing.bin.part"
+    part.parent.mkdir()
+    part.write_bytes(CONTENT)
+    get(source(server.url), tmp_path)
+    assert server.asked == [f"bytes={len(CONTENT)}-"]  # to which the server answers that nothing is left
+
+
+@pytest.mark.parametrize("extra", [b"", b"too long"])
+def test_a_part_that_is_complete_or_longer_than_the_file(server: Server, tmp_path: Path, extra: bytes) -> None:
+    part = tmp_path / "thing" / "thing.bin.part"
+    part.parent.mkdir()
+    part.write_bytes(CONTENT + extra)
+    (path,) = get(source(server.url, size=None), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert len(server.asked) == (2 if extra else 1)
+
+
+def test_a_server_that_resumes_elsewhere(server: Server, tmp_path: Path) -> None:
+    part = tmp_path / "thing" / "thing.bin.part"
+    part.parent.mkdir()
+    part.write_bytes(CONTENT[:10])
+    server.content_range = "bytes 0-999999/1000000"
+    assert "asked for the bytes from 10 on" in complaint(source(server.url), tmp_path)
+
+
+def test_wrong_checksum(server: Server, tmp_path: Path) -> None:
+    message = complaint(source(server.url, md5="0" * 32), tmp_path)
+    assert f"{server.url} has a wrong checksum" in message
+    assert list((tmp_path / "thing").iterdir()) == []
+
+
+def test_nothing_is_published_about_the_file(server: Server, tmp_path: Path) -> None:
+    server.length = False
+    (path,) = get(source(server.url, md5=None, size=None), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+def test_not_found(server: Server, tmp_path: Path) -> None:
+    url = server.url.replace("thing", "other")
+    message = complaint(source(url), tmp_path)
+    assert "HTTP status 404" in message
+    assert f"fetch {url} by hand and put it in {tmp_path / 'thing'}" in message
+
+
+def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    # Nothing listens on the port of discarded packets.
+    message = complaint(source("http://127.0.0.1:9/thing.bin"), tmp_path)
+    assert "cannot download http://127.0.0.1:9/thing.bin" in message
+    assert f"by hand and put it in {tmp_path / 'thing'}" in message
+
+
+def test_nothing_to_download(tmp_path: Path) -> None:
+    assert get(sources.get("digits"), tmp_path) == ()
+    assert "see https://github.com/ahmetius/LP-DeepSSL" in complaint(sources.get("mini-imagenet"), tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot make the folder" in complaint(source("http://127.0.0.1:9/thing.bin"), tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", sources.names())
+def test_every_archive_says_what_it_is(name: str) -> None:
+    for archive in sources.get(name).archives:
+        assert archive.url.endswith(f"/{archive.name}")
+        assert archive.md5 is not None
+        assert len(archive.md5) == 32
+        assert archive.size

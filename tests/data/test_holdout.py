@@ -1,0 +1,57 @@
+"""Test items drawn from data that brings none: each class with its share, the same on every machine."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.holdout import hold_out, stratified
+from normatch.data.load import load_corpus
+from normatch.errors import UserError
+
+
+def test_digits_by_seed() -> None:
+    digits = load_corpus("digits")
+    first, same, other = (hold_out(digits, 0.2, seed) for seed in (0, 0, 1))
+    for corpus in (first, other):
+        assert corpus.test is not None
+        assert (len(corpus.train), len(corpus.test)) == (1_437, 360)
+        assert set(np.bincount(corpus.test.labels).tolist()) <= {35, 36, 37}
+    assert np.array_equal(first.train.inputs, same.train.inputs)
+    assert not np.array_equal(first.train.labels, other.train.labels)
+
+
+def test_golden_values() -> None:
+    labels = np.array([i % 4 for i in range(80)] + [UNKNOWN] * 20)
+    assert stratified(labels, 0.1, 0, "test").tolist() == [36, 37, 38, 39, 50, 60, 71, 73]
+
+
+@settings(deadline=None)  # a busy machine is not an error
+@given(
+    labels=st.lists(st.integers(-1, 5), min_size=1, max_size=80),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+)
+def test_shares(labels: list[int], share: float, seed: int) -> None:
+    array = np.array(labels, np.int64)
+    chosen = stratified(array, share, seed, "test")
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    assert (array[chosen] != UNKNOWN).all()
+    known = array[array != UNKNOWN]
+    assert abs(len(chosen) - share * len(known)) < 1
+    for label in set(known.tolist()):
+        assert abs((array[chosen] == label).sum() - share * (known == label).sum()) <= 1
+
+
+def test_parts_are_all_items_once() -> None:
+    inputs = np.arange(40, dtype=np.float32).reshape(20, 2)
+    corpus = Corpus("toy", Dataset(inputs, np.arange(20) % 2, ("a", "b")), skipped=("x.png",))
+    held = hold_out(corpus, 0.25, 3)
+    assert held.test is not None
+    assert len(held.test) == 5
+    together = np.concatenate([held.train.inputs, held.test.inputs])
+    assert sorted(together[:, 0].tolist()) == inputs[:, 0].tolist()
+    assert held.skipped == ("x.png",)
+    with pytest.raises(UserError, match="brings its own test set"):
+        hold_out(held, 0.25, 3)

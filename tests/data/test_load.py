@@ -1,0 +1,227 @@
+"""What the user typed, turned into a corpus or into one line that says what is wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.data import data_root, find_images, load_corpus
+from normatch.errors import UserError
+from tests.data.original_formats import (
+    DIGITS,
+    idx_writer,
+    random_bytes,
+    save_png,
+    unpack,
+    write_arrays,
+    write_folder,
+    write_manifest,
+)
+from tests.data.test_readers import assert_equal
+
+
+def complaint(data: str | Path, root: Path | None = None, *, image_size: int | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        load_corpus(str(data), root, image_size=image_size)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NORMATCH_DATA", str(tmp_path))
+    assert data_root() == tmp_path
+    assert str(tmp_path / "cifar10") in complaint("cifar10")
+    monkeypatch.delenv("NORMATCH_DATA")
+    assert data_root() == Path.home() / ".cache" / "normatch"
+
+
+def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
+    write = idx_writer(DIGITS, packed=True)
+    (tmp_path / "own" / "mnist").mkdir(parents=True)
+    expected = write(tmp_path / "own" / "mnist")
+    assert_equal(load_corpus("mnist", tmp_path / "own"), expected)
+    write(tmp_path)
+    assert_equal(load_corpus("mnist", tmp_path), expected)
+
+
+def test_missing_files_are_named_with_folder_and_remedy(tmp_path: Path) -> None:
+    message = complaint("cifar10", tmp_path)
+    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), f"in {tmp_path}:", "`normatch data get cifar10`"):
+        assert part in message
+    # Where some are, only the others are asked for.
+    unpack(tmp_path, "cifar-10-batches-bin", {"data_batch_1.bin": b""})
+    message = complaint("cifar10", tmp_path)
+    assert "batches.meta.txt, data_batch_2.bin" in message
+    assert "cifar-10-batches-bin" in message
+    assert "train/<class>/" in complaint("mini-imagenet", tmp_path)
+
+
+def test_neither_name_nor_path(tmp_path: Path) -> None:
+    message = complaint("cifar11", tmp_path)
+    assert "'cifar11': no such folder or file" in message
+    assert "stl10" in message
+    assert message.endswith("did you mean 'cifar10'?")
+    other = tmp_path / "data.txt"
+    other.write_text("")
+    assert "give a folder of images, a .csv file or an .npz file" in complaint(other)
+
+
+def test_paths(tmp_path: Path) -> None:
+    for write, path in ((write_folder, "a"), (write_manifest, "b/list.csv"), (write_arrays, "c/data.npz")):
+        folder = tmp_path / path.split("/")[0]
+        folder.mkdir()
+        expected = write(folder)
+        corpus = load_corpus(str(tmp_path / path))
+        assert_equal(corpus, expected)
+        assert load_corpus(str(tmp_path / path), image_size=16).train.shape == (expected.train.shape[-1], 16, 16)
+
+
+def test_image_size_of_a_named_data_set() -> None:
+    corpus = load_corpus("digits", image_size=16)
+    assert corpus.train.shape == (1, 16, 16)
+    original = load_corpus("digits").train.inputs[7, ..., 0]
+    expected = Image.fromarray(original).resize((16, 16), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(corpus.train.inputs[7, ..., 0], np.asarray(expected))
+    assert "image_size is 0" in complaint("digits", image_size=0)
+
+
+# Folders
+
+
+def test_folder_without_test_items(tmp_path: Path) -> None:
+    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / "train" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / "unlabeled" / "1.png", random_bytes(9, 9, 1))
+    corpus = load_corpus(str(tmp_path))
+    assert corpus.train.classes == ("ape", "train")
+    assert corpus.train.labels.tolist() == [0, 1, -1]
+    assert corpus.train.shape == (3, 9, 9)
+    assert corpus.test is None
+
+
+def test_folder_with_unlabelled_beside_train(tmp_path: Path) -> None:
+    save_png(tmp_path / "train" / "ape" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / "unlabelled" / "1.png", random_bytes(9, 9, 3))
+    assert load_corpus(str(tmp_path)).train.labels.tolist() == [0, -1]
+
+
+def test_folders_that_are_wrong(tmp_path: Path) -> None:
+    assert "no images in" in complaint(tmp_path)
+    save_png(tmp_path / "unlabeled" / "1.png", random_bytes(9, 9, 3))
+    assert "has no labelled image" in complaint(tmp_path)
+    save_png(tmp_path / "1.png", random_bytes(9, 9, 3))
+    assert f"{tmp_path / '1.png'} lies in no class folder" in complaint(tmp_path)
+    (tmp_path / "1.png").unlink()
+    (tmp_path / "ape").mkdir()
+    assert f"class folder {tmp_path / 'ape'} has no images" in complaint(tmp_path)
+    save_png(tmp_path / "ape" / "deep" / "1.png", random_bytes(9, 9, 3))
+    assert f"class folder {tmp_path / 'ape'} has folders in it" in complaint(tmp_path)
+
+
+def test_test_images_of_an_unknown_class(tmp_path: Path) -> None:
+    save_png(tmp_path / "train" / "ape" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / "test" / "bee" / "1.png", random_bytes(9, 9, 3))
+    assert "class 'bee' has test images but no training images" in complaint(tmp_path)
+
+
+def test_unreadable_images_can_be_skipped(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    for place in ("train/ape/1.png", "test/bee/1.png"):
+        (tmp_path / place).write_bytes(b"no image")
+    corpus = load_corpus(str(tmp_path), on_bad="skip")
+    assert corpus.train.labels.tolist() == [0, 1, 1, 2, -1, -1]
+    assert corpus.test is not None
+    assert corpus.test.labels.tolist() == [2]
+    assert len(corpus.skipped) == 2
+    assert str(tmp_path / "train/ape/1.png") in corpus.skipped[0]
+
+
+def test_find_images(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    single = tmp_path / "train" / "cat" / "x.png"
+    found = find_images([single, tmp_path / "test"])
+    assert found == [single, tmp_path / "test" / "bee" / "1.png", tmp_path / "test" / "cat" / "1.png"]
+    with pytest.raises(UserError, match="no such file or folder"):
+        find_images([tmp_path / "absent"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no images in"):
+        find_images([tmp_path / "empty"])
+
+
+# Manifests
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "has no column 'label'"),
+        ("path,name\na.png,cat\n", "has no column 'label'"),
+        ("path,label\n", "lists no images"),
+        ("path,label\n,cat\n", "line 2: the path is empty"),
+        ("path,label\n\nabsent.png,cat\n", "line 3: no such file"),
+        ("path,label\na.png,\n", "has no labelled image"),
+        ('path,label\n"a.png,cat\n', "cannot read"),
+    ],
+)
+def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> None:
+    save_png(tmp_path / "a.png", random_bytes(9, 9, 3))
+    path = tmp_path / "list.csv"
+    path.write_text(text)
+    message = complaint(path)
+    assert expected in message
+    assert str(path) in message
+
+
+def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.write_bytes(b"path,label\n\xff\xfe.png,cat\n")
+    assert "give a CSV file in UTF-8" in complaint(path)
+
+
+# Arrays
+
+
+def test_feature_vectors(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(6, 3))
+    path = tmp_path / "data.npz"
+    np.savez(path, x=x, y=np.array([0, 1, -1, 0, 1, -1]), classes=np.array(["no", "yes"]))
+    corpus = load_corpus(str(path))
+    assert corpus.train.inputs.dtype == np.float32
+    np.testing.assert_allclose(corpus.train.inputs, x, rtol=1e-6)
+    assert corpus.train.classes == ("no", "yes")
+    assert "feature vectors" in complaint(path, image_size=8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ({"images": random_bytes(4, 5, 5)}, "it must have"),
+        ({"images": random_bytes(4, 5, 5), "labels": np.zeros(3, int)}, "one int64 for each of the 4"),
+        ({"images": random_bytes(4, 5, 5), "labels": np.zeros(4)}, "labels are float64"),
+        ({"images": random_bytes(4, 5, 5, 2), "labels": np.zeros(4, int)}, "give uint8 images"),
+        ({"images": np.zeros((4, 5, 5)), "labels": np.zeros(4, int)}, "give uint8 images"),
+        ({"x": np.array([[np.nan]]), "y": np.zeros(1, int)}, "not finite"),
+        ({"x": np.ones((2, 2)), "y": np.array([0, 2]), "classes": np.array(["a"])}, "labels run from 0 to 2"),
+        ({"x": np.ones((2, 2)), "y": np.array([0, 1]), "test_x": np.ones((2, 2))}, "give both or neither"),
+        (
+            {"x": np.ones((2, 2)), "y": np.array([0, 1]), "test_x": np.ones((2, 3)), "test_y": np.array([0, 1])},
+            "make them equal",
+        ),
+        ({"x": np.array([[object()]], dtype=object), "y": np.zeros(1, int)}, "plain arrays only"),
+    ],
+)
+def test_arrays_that_are_wrong(
+    tmp_path: Path, arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]], expected: str
+) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    message = complaint(path)
+    assert expected in message
+    assert str(path) in message
+
+
+def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
+    with (tmp_path / "data.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    assert "is not an .npz file" in complaint(tmp_path / "data.npz")

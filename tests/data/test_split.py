@@ -1,0 +1,133 @@
+"""Who is labelled: k a class, nobody twice, the same on every machine."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.split import Split, draw_split
+from normatch.errors import UserError
+
+
+def corpus(labels: list[int], classes: int, folds: tuple[list[int], ...] = ()) -> Corpus:
+    inputs = np.zeros((len(labels), 2), np.float32)
+    names = tuple(f"class {i}" for i in range(classes))
+    return Corpus(
+        "toy",
+        Dataset(inputs, np.array(labels, np.int64), names),
+        folds=tuple(np.array(fold, np.int64) for fold in folds),
+    )
+
+
+BALANCED = corpus([i % 4 for i in range(80)] + [UNKNOWN] * 20, 4)
+
+
+def test_golden_values() -> None:
+    split = draw_split(BALANCED, 8, seed=0)
+    assert split.labelled.tolist() == [2, 4, 13, 21, 39, 48, 50, 55]
+    split = draw_split(BALANCED, 8, seed=1, validation=0.1)
+    assert split.labelled.tolist() == [2, 4, 29, 38, 39, 43, 45, 52]
+    assert split.validation.tolist() == [13, 14, 30, 35, 49, 63, 68, 76]
+
+
+def test_as_many_of_each_class() -> None:
+    split = draw_split(BALANCED, 12, seed=3)
+    assert np.bincount(BALANCED.train.labels[split.labelled]).tolist() == [3, 3, 3, 3]
+    assert split.labelled.dtype == np.int64
+
+
+def test_all_labels() -> None:
+    split = draw_split(BALANCED, None, seed=0)
+    assert split.labelled.tolist() == list(range(80))
+    assert split.unlabelled.tolist() == list(range(100))
+
+
+def test_seeds_draw_differently() -> None:
+    drawn = {tuple(draw_split(BALANCED, 8, seed).labelled.tolist()) for seed in range(20)}
+    assert len(drawn) == 20
+
+
+def test_the_larger_draw_contains_the_smaller() -> None:
+    few, more = draw_split(BALANCED, 8, seed=5), draw_split(BALANCED, 16, seed=5)
+    assert set(few.labelled) <= set(more.labelled)
+
+
+def test_the_same_items_are_held_out_whatever_is_labelled() -> None:
+    few, more = (draw_split(BALANCED, labels, seed=5, validation=0.2) for labels in (4, 40))
+    assert few.validation.tolist() == more.validation.tolist()
+    assert np.bincount(BALANCED.train.labels[few.validation]).tolist() == [4, 4, 4, 4]
+
+
+@settings(deadline=None)  # a busy machine is not an error
+@given(
+    sizes=st.lists(st.integers(6, 30), min_size=2, max_size=6),
+    unknown=st.integers(0, 20),
+    each=st.integers(1, 3),
+    seed=st.integers(0, 2**32),
+    validation=st.floats(0, 0.5),
+    include=st.booleans(),
+)
+def test_every_split_is_a_split(
+    sizes: list[int], unknown: int, each: int, seed: int, validation: float, include: bool
+) -> None:
+    labels = [c for c, size in enumerate(sizes) for _ in range(size)] + [UNKNOWN] * unknown
+    data = corpus(labels, len(sizes))
+    split = draw_split(data, each * len(sizes), seed, validation=validation, include_labelled=include)
+    labelled, unlabelled, held = (set(part.tolist()) for part in (split.labelled, split.unlabelled, split.validation))
+    truth = data.train.labels
+    assert np.bincount(truth[split.labelled], minlength=len(sizes)).tolist() == [each] * len(sizes)
+    assert not labelled & held
+    assert not unlabelled & held
+    assert labelled <= unlabelled if include else not labelled & unlabelled
+    assert labelled | unlabelled | held == set(range(len(labels)))
+    for c, size in enumerate(sizes):
+        assert abs((truth[split.validation] == c).sum() - validation * size) < 1
+    for part in (split.labelled, split.unlabelled, split.validation):
+        assert part.tolist() == sorted(set(part.tolist()))
+    again = draw_split(data, each * len(sizes), seed, validation=validation, include_labelled=include)
+    assert again.to_json() == split.to_json()
+    back = Split.from_json(json.loads(json.dumps(split.to_json())))
+    assert back.to_json() == split.to_json()
+    assert back.labelled.dtype == np.int64
+
+
+def test_folds() -> None:
+    data = corpus([0, 1, 0, 1, 0, 1, UNKNOWN], 2, folds=([3, 0], [4, 5, 1], [0, 2]))
+    assert draw_split(data, None, 0, fold=0).labelled.tolist() == [0, 3]
+    split = draw_split(data, None, 9, fold=1, include_labelled=False)
+    assert split.labelled.tolist() == [1, 4, 5]
+    assert split.unlabelled.tolist() == [0, 2, 3, 6]
+    with pytest.raises(UserError, match="fold 2 has no label for class 'class 1'"):
+        draw_split(data, None, 0, fold=2)
+    with pytest.raises(UserError, match=r"fold is 3: data set 'toy' has folds 0 to 2"):
+        draw_split(data, None, 0, fold=3)
+    with pytest.raises(UserError, match="has no predefined folds"):
+        draw_split(BALANCED, None, 0, fold=0)
+
+
+def test_fold_without_the_held_out() -> None:
+    data = corpus([0, 1] * 20, 2, folds=(list(range(40)),))
+    split = draw_split(data, None, 0, fold=0, validation=0.25)
+    assert len(split.validation) == 10
+    assert sorted([*split.labelled, *split.validation]) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "expected"),
+    [
+        (6, {}, "labels is 6: give a multiple of the 4 classes, such as 4"),
+        (0, {}, "labels is 0: give a multiple of the 4 classes, such as 4"),
+        (-4, {}, "labels is -4"),
+        (84, {}, "class 'class 0' has 20 labelled training items, 21 are asked for"),
+        (80, {"validation": 0.5}, "class 'class 0' has 10 labelled training items, 20 are asked for"),
+        (8, {"validation": 1.0}, "validation is 1.0"),
+        (8, {"validation": -0.1}, "validation is -0.1"),
+    ],
+)
+def test_errors(labels: int, options: dict[str, float], expected: str) -> None:
+    with pytest.raises(UserError, match=expected) as caught:
+        draw_split(BALANCED, labels, 0, validation=options.get("validation", 0.0))
+    assert "\n" not in str(caught.value)
