@@ -1,0 +1,181 @@
+"""RandAugment as FixMatch uses it: a few ops of 14, each drawn per sample, all in the same handful of batch kernels.
+
+Every op is a special case of one program: an affine warp, a table of levels, a blend with a duller image, each of which
+may do nothing. So a layer costs the same whatever ops its samples drew, and nothing depends on the drawn values but
+numbers. Each op equals Pillow's result pixel for pixel.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from normatch.augment import affine, blend, tables
+
+__all__ = [
+    "MAX_STRENGTH",
+    "OPS",
+    "Choices",
+    "Programs",
+    "apply_randaugment",
+    "build_programs",
+    "draw_choices",
+    "draw_randaugment",
+    "resolve",
+]
+
+MAX_STRENGTH = 10
+"""Strengths are tenths of an op's full range."""
+
+
+class Choices(NamedTuple):
+    """What was drawn for each sample and layer; all are (N, K)."""
+
+    op: Tensor  # int64, position in OPS
+    strength: Tensor  # int64, 1 … max_strength-1
+    negative: Tensor  # bool, the sign of warps
+    applied: Tensor  # bool
+
+
+class Programs(NamedTuple):
+    """Choices worked out to numbers; the leading dimensions are (N, K), or the rows of a table of all choices."""
+
+    warp: Tensor  # (…, 6) int32: the fixed-point matrix of affine.warp
+    levels: Tensor  # (…, 3) uint8: mask, highest and curve of tables.remap
+    blend: Tensor  # (…, 5) float32: base (3) and factor (2) of blend.enhance
+
+
+class _Program(NamedTuple):
+    """One program in Python's numbers; by default it does nothing."""
+
+    matrix: affine.Matrix = affine.IDENTITY
+    mask: int = 255
+    highest: int = 255
+    curve: int = tables.NO_CURVE
+    base: tuple[int, int, int] = blend.BLACK
+    factor: float = 1.0
+
+
+_Recipe = Callable[[int, int, int, int], _Program]
+"""(strength, sign, height, width) → program."""
+
+
+def _enhancer(base: tuple[int, int, int]) -> _Recipe:
+    return lambda strength, sign, height, width: _Program(base=base, factor=strength * 0.9 / MAX_STRENGTH + 0.05)
+
+
+def _posterize(strength: int, sign: int, height: int, width: int) -> _Program:
+    bits = int(strength * 4 / MAX_STRENGTH) + 4
+    return _Program(mask=256 - 2 ** (8 - bits))
+
+
+def _solarize(strength: int, sign: int, height: int, width: int) -> _Program:
+    threshold = 256 - int(strength * 256 / MAX_STRENGTH)
+    return _Program(highest=threshold - 1)
+
+
+def _rotate(strength: int, sign: int, height: int, width: int) -> _Program:
+    return _Program(matrix=affine.rotation(sign * int(strength * 30 / MAX_STRENGTH), height, width))
+
+
+def _shear_x(strength: int, sign: int, height: int, width: int) -> _Program:
+    return _Program(matrix=affine.shear_x(sign * (strength * 0.3 / MAX_STRENGTH)))
+
+
+def _shear_y(strength: int, sign: int, height: int, width: int) -> _Program:
+    return _Program(matrix=affine.shear_y(sign * (strength * 0.3 / MAX_STRENGTH)))
+
+
+def _translate_x(strength: int, sign: int, height: int, width: int) -> _Program:
+    return _Program(matrix=affine.translation(sign * int(strength * 0.3 / MAX_STRENGTH * width), 0))
+
+
+def _translate_y(strength: int, sign: int, height: int, width: int) -> _Program:
+    return _Program(matrix=affine.translation(0, sign * int(strength * 0.3 / MAX_STRENGTH * height)))
+
+
+_RECIPES: dict[str, _Recipe] = {
+    "AutoContrast": lambda strength, sign, height, width: _Program(curve=tables.AUTOCONTRAST),
+    "Brightness": _enhancer(blend.BLACK),
+    "Color": _enhancer(blend.GREY_IMAGE),
+    "Contrast": _enhancer(blend.MEAN),
+    "Equalize": lambda strength, sign, height, width: _Program(curve=tables.EQUALIZE),
+    "Identity": lambda strength, sign, height, width: _Program(),
+    "Posterize": _posterize,
+    "Rotate": _rotate,
+    "Sharpness": _enhancer(blend.SMOOTH),
+    "ShearX": _shear_x,
+    "ShearY": _shear_y,
+    "Solarize": _solarize,
+    "TranslateX": _translate_x,
+    "TranslateY": _translate_y,
+}
+
+OPS: tuple[str, ...] = tuple(_RECIPES)
+"""The names of the ops, in the order of ``Choices.op``."""
+
+
+def build_programs(height: int, width: int, device: torch.device | str) -> Programs:
+    """The table of programs of every op, strength 1 … 9 and sign at one image size, for :func:`resolve`.
+
+    It is built by Python in Pillow's own expressions and copied to the device: make it once, before any graph is
+    captured.
+    """
+    programs = [
+        recipe(strength, sign, height, width)
+        for recipe in _RECIPES.values()
+        for strength in range(1, MAX_STRENGTH)
+        for sign in (1, -1)
+    ]
+
+    return Programs(
+        warp=torch.tensor([affine.to_fixed(p.matrix) for p in programs], dtype=torch.int32, device=device),
+        levels=torch.tensor([(p.mask, p.highest, p.curve) for p in programs], dtype=torch.uint8, device=device),
+        blend=torch.tensor(
+            [(*p.base, *blend.split_factor(p.factor)) for p in programs], dtype=torch.float32, device=device
+        ),
+    )
+
+
+def draw_choices(
+    n: int, ops: int, max_strength: int, generator: torch.Generator, device: torch.device | str
+) -> Choices:
+    """Draws ``ops`` ops a sample with replacement, each to be applied with p = ½ at strength 1 … max_strength-1.
+
+    The strengths drawn are those of FixMatch's ``randint(1, max_strength)``, which leaves the end out.
+    """
+    uniform = torch.rand((4, n, ops), generator=generator, device=device)
+    return Choices(
+        op=(uniform[0] * len(OPS)).long(),
+        strength=(uniform[1] * (max_strength - 1)).long() + 1,
+        negative=uniform[2] < 0.5,
+        applied=uniform[3] < 0.5,
+    )
+
+
+def resolve(choices: Choices, programs: Programs) -> Programs:
+    """Looks the choices up in the table of :func:`build_programs`."""
+    row = (choices.op * (MAX_STRENGTH - 1) + choices.strength - 1) * 2 + choices.negative
+    idle = OPS.index("Identity") * (MAX_STRENGTH - 1) * 2
+    row = torch.where(choices.applied, row, idle)
+    # index_select, since indexing by a matrix of rows is several times slower on a CPU.
+    picked = (column.index_select(0, row.flatten()) for column in programs)
+    return Programs(*(column.view(*row.shape, *column.shape[1:]) for column in picked))
+
+
+def draw_randaugment(
+    n: int, ops: int, max_strength: int, programs: Programs, generator: torch.Generator, device: torch.device | str
+) -> Programs:
+    """Draws the choices of a batch and works them out: (N, K) programs for :func:`apply_randaugment`."""
+    return resolve(draw_choices(n, ops, max_strength, generator, device), programs)
+
+
+def apply_randaugment(images: Tensor, params: Programs) -> Tensor:
+    """Runs each sample of ``images`` (N, C, H, W) uint8, C = 1 or 3, through its own K programs, one after another."""
+    for layer in range(params.warp.shape[1]):
+        warp, levels, mix = (column[:, layer] for column in params)
+        images = affine.warp(images, warp)
+        images = tables.remap(images, *levels.unbind(1))
+        images = blend.enhance(images, base=mix[:, :3], factor=mix[:, 3:])
+    return images

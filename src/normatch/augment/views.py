@@ -1,0 +1,184 @@
+"""The views of a batch by name: ``none``, ``weak`` and ``strong``, for images and for feature vectors."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from normatch.augment.cutout import CutoutParams, apply_cutout, draw_cutout
+from normatch.augment.randaugment import MAX_STRENGTH, Programs, apply_randaugment, build_programs, draw_randaugment
+from normatch.augment.vectors import MaskParams, NoiseParams, apply_mask, apply_noise, draw_mask, draw_noise
+from normatch.augment.weak import WeakParams, apply_weak, draw_weak
+from normatch.errors import UserError
+
+__all__ = ["KINDS", "AugmentConfig", "ImageParams", "Params", "VectorParams", "Views"]
+
+KINDS: tuple[str, ...] = ("none", "weak", "strong")
+"""The names of the views; ``strong`` begins with a weak view of its own."""
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """How views differ from the data. The defaults are FixMatch's."""
+
+    flip: bool = True
+    """Mirror images with probability ½. Switch it off where left and right mean something, as in digits."""
+    pad: int | None = None
+    """Pixels of reflected border for random crops; by default an eighth of each side, rounded down; 0 is no crop."""
+    ops: int = 2
+    """RandAugment ops of a strong view; each is applied with probability ½."""
+    max_strength: int = MAX_STRENGTH
+    """RandAugment strengths are drawn from 1 … max_strength-1 tenths of each op's range: 2 to 10."""
+    cutout: float = 0.5
+    """Sides of the grey hole of a strong view, as a share of the image's; 0 is no hole."""
+    noise: float = 0.1
+    """Feature vectors: standard deviation of the noise of both views, as a share of each dimension's scale."""
+    mask: float = 0.3
+    """Feature vectors: share of the dimensions that a strong view hides."""
+
+    def __post_init__(self) -> None:
+        if self.pad is not None:
+            _check("pad", self.pad, self.pad >= 0, "0 or more pixels, or None for an eighth of the side")
+        _check("ops", self.ops, self.ops >= 0, "0 or more")
+        _check("max_strength", self.max_strength, 2 <= self.max_strength <= MAX_STRENGTH, f"2 to {MAX_STRENGTH}")
+        _check("cutout", self.cutout, 0 <= self.cutout <= 1, "0 to 1")
+        _check("noise", self.noise, 0 <= self.noise < float("inf"), "0 or more")
+        _check("mask", self.mask, 0 <= self.mask <= 1, "0 to 1")
+
+
+def _check(field: str, value: float, allowed: bool, remedy: str) -> None:
+    if not allowed:
+        raise UserError(f"augment.{field} is {value}: allowed is {remedy}")
+
+
+class ImageParams(NamedTuple):
+    """The random numbers of one view of a batch of images; a stage that is None is left out."""
+
+    weak: WeakParams | None = None
+    randaugment: Programs | None = None
+    cutout: CutoutParams | None = None
+
+
+class VectorParams(NamedTuple):
+    """The random numbers of one view of a batch of feature vectors; a stage that is None is left out."""
+
+    noise: NoiseParams | None = None
+    mask: MaskParams | None = None
+
+
+Params = ImageParams | VectorParams
+
+
+class Views:
+    """Makes views of whole batches on any device.
+
+    Drawing the random numbers and applying them are apart: :meth:`apply` is a pure function of tensors, without a host
+    sync or a shape that depends on data, fit for ``torch.compile`` and for a CUDA graph. :meth:`draw` copies a small
+    table to a device the first time it sees it; after that it may be captured too, with its generator registered.
+
+    Args:
+        shape: of one sample: (C, H, W) for uint8 images, C = 1 or 3, or (D,) for float vectors.
+        config: what the views do.
+        centre: (D,) what a masked dimension becomes; vectors only, by default 0.
+        scale: (D,) the unit of the noise, such as the standard deviations; vectors only, by default 1.
+
+    >>> views = Views((1, 8, 8), AugmentConfig(flip=False))
+    >>> images = torch.zeros(5, 1, 8, 8, dtype=torch.uint8)
+    >>> views("strong", images, torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 1, 8, 8])
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        config: AugmentConfig | None = None,
+        *,
+        centre: Tensor | None = None,
+        scale: Tensor | None = None,
+    ) -> None:
+        self.shape = tuple(shape)
+        self.config = AugmentConfig() if config is None else config
+        self.is_image = len(self.shape) == 3
+        if self.is_image:
+            self._check_image()
+        elif len(self.shape) == 1:
+            self._centre = torch.zeros(self.shape) if centre is None else centre
+            self._scale = torch.ones(self.shape) if scale is None else scale
+            for name, tensor in (("centre", self._centre), ("scale", self._scale)):
+                if tuple(tensor.shape) != self.shape:
+                    raise UserError(f"{name} has shape {tuple(tensor.shape)}: vectors of shape {self.shape} need that")
+        else:
+            raise UserError(f"samples of shape {self.shape} have no views: give images (C, H, W) or vectors (D,)")
+        self._programs: dict[torch.device, Programs] = {}
+        self._statistics: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def draw(self, kind: str, n: int, generator: torch.Generator, device: torch.device | str) -> Params:
+        """The random numbers of one view of ``n`` samples; the generator lives on ``device``."""
+        _check_kind(kind)
+        device = torch.device(device)
+        return (self._draw_image if self.is_image else self._draw_vector)(kind, n, generator, device)
+
+    def apply(self, kind: str, images: Tensor, params: Params) -> Tensor:
+        """The view of ``images`` (N, \\*shape) under numbers that were drawn for the same ``kind``."""
+        _check_kind(kind)
+        if tuple(images.shape[1:]) != self.shape:
+            raise ValueError(f"a batch of shape {tuple(images.shape)} given to views of samples {self.shape}")
+        if isinstance(params, VectorParams):
+            if params.noise is not None:
+                images = apply_noise(images, params.noise)
+            return images if params.mask is None else apply_mask(images, params.mask)
+        if images.dtype != torch.uint8:
+            raise TypeError(f"images of {images.dtype} given to views: they are made from torch.uint8")
+        if params.weak is not None:
+            images = apply_weak(images, params.weak)
+        if params.randaugment is not None:
+            images = apply_randaugment(images, params.randaugment)
+        return images if params.cutout is None else apply_cutout(images, params.cutout)
+
+    def __call__(self, kind: str, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Draws and applies one view of ``images`` (N, \\*shape)."""
+        return self.apply(kind, images, self.draw(kind, len(images), generator, images.device))
+
+    def _check_image(self) -> None:
+        channels, height, width = self.shape
+        if channels not in (1, 3):
+            raise UserError(f"images of {channels} channels have no views: give 1 (grey) or 3 (red, green, blue)")
+        pad = self.config.pad
+        if pad is not None and pad >= min(height, width):
+            raise UserError(f"augment.pad is {pad}: allowed is less than the image's side, {min(height, width)}")
+        self._pad = (height // 8, width // 8) if pad is None else (pad, pad)
+        self._hole = (int(height * self.config.cutout), int(width * self.config.cutout))
+
+    def _draw_image(self, kind: str, n: int, generator: torch.Generator, device: torch.device) -> ImageParams:
+        if kind == "none":
+            return ImageParams()
+        config = self.config
+        weak = draw_weak(n, self._pad, config.flip, generator, device)
+        if kind == "weak":
+            return ImageParams(weak)
+        _, height, width = self.shape
+        if device not in self._programs:
+            self._programs[device] = build_programs(height, width, device)
+        programs = self._programs[device]
+        return ImageParams(
+            weak,
+            draw_randaugment(n, config.ops, config.max_strength, programs, generator, device) if config.ops else None,
+            draw_cutout(n, (height, width), self._hole, generator, device) if min(self._hole) else None,
+        )
+
+    def _draw_vector(self, kind: str, n: int, generator: torch.Generator, device: torch.device) -> VectorParams:
+        if kind == "none":
+            return VectorParams()
+        if device not in self._statistics:
+            self._statistics[device] = (self._centre.to(device), self._scale.to(device))
+        centre, scale = self._statistics[device]
+        return VectorParams(
+            draw_noise(n, self.config.noise, scale, generator, device),
+            draw_mask(n, self.config.mask, centre, generator, device) if kind == "strong" else None,
+        )
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise UserError(f"unknown view {kind!r}: choose from {', '.join(KINDS)}")

@@ -1,0 +1,57 @@
+"""The weak view: a random horizontal flip, then a random crop of the reflect-padded image, as one gather."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["WeakParams", "apply_weak", "draw_weak"]
+
+
+class WeakParams(NamedTuple):
+    """Where each sample's crop starts, relative to its own corner, and whether it was mirrored first."""
+
+    flip: Tensor  # (N,) bool
+    top: Tensor  # (N,) int64, -pad … pad
+    left: Tensor  # (N,) int64, -pad … pad
+
+
+def draw_weak(
+    n: int, pad: tuple[int, int], flip: bool, generator: torch.Generator, device: torch.device | str
+) -> WeakParams:
+    """Draws flips (p = ½, or none) and crop offsets uniform over the padding.
+
+    Args:
+        n: how many samples.
+        pad: pixels of reflected border above and below, left and right.
+        flip: whether to mirror at all.
+        generator: the only source of randomness; it lives on ``device``.
+        device: where the parameters are made.
+    """
+    uniform = torch.rand((3, n), generator=generator, device=device)
+    return WeakParams(
+        flip=uniform[0] < (0.5 if flip else 0.0),
+        top=(uniform[1] * (2 * pad[0] + 1)).long() - pad[0],
+        left=(uniform[2] * (2 * pad[1] + 1)).long() - pad[1],
+    )
+
+
+def apply_weak(images: Tensor, params: WeakParams) -> Tensor:
+    """Flips and crops ``images`` (N, C, H, W); the result has the same shape.
+
+    >>> image = torch.arange(3, dtype=torch.uint8).view(1, 1, 1, 3)
+    >>> params = WeakParams(torch.tensor([False]), torch.tensor([0]), torch.tensor([-2]))
+    >>> apply_weak(image, params).flatten().tolist()
+    [2, 1, 0]
+    """
+    n, c, h, w = images.shape
+    rows = _reflect(torch.arange(h, device=images.device) + params.top[:, None], h)
+    columns = _reflect(torch.arange(w, device=images.device) + params.left[:, None], w)
+    columns = torch.where(params.flip[:, None], w - 1 - columns, columns)
+    source = ((rows * w)[:, :, None] + columns[:, None, :]).view(n, 1, h * w)
+    return images.reshape(n, c, h * w).gather(2, source.expand(-1, c, -1)).view(n, c, h, w)
+
+
+def _reflect(position: Tensor, side: int) -> Tensor:
+    """Mirrors positions outside ``0 … side-1`` at the border pixel, which is not repeated."""
+    return (side - 1) - ((side - 1) - position.abs()).abs()

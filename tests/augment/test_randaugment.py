@@ -1,0 +1,216 @@
+"""The contract of every RandAugment op: Pillow's result, pixel for pixel, at every strength and sign."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance, ImageOps
+from torch import Tensor
+
+from normatch.augment import OPS
+from normatch.augment.randaugment import (
+    MAX_STRENGTH,
+    Choices,
+    Programs,
+    apply_randaugment,
+    build_programs,
+    draw_choices,
+    resolve,
+)
+
+Levels = NDArray[np.uint8]
+STRENGTHS = range(1, MAX_STRENGTH)
+SIZES = [(8, 8), (32, 32), (33, 20), (96, 96)]
+
+
+def affine(image: Image.Image, *matrix: float) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix)
+
+
+def enhancer(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Callable[[Image.Image, int, int], Image.Image]:
+    return lambda image, strength, sign: kind(image).enhance(float(strength) * 0.9 / 10 + 0.05)
+
+
+def shear(strength: int, sign: int) -> float:
+    return sign * (float(strength) * 0.3 / 10)
+
+
+PILLOW: dict[str, Callable[[Image.Image, int, int], Image.Image]] = {
+    "AutoContrast": lambda image, strength, sign: ImageOps.autocontrast(image),
+    "Brightness": enhancer(ImageEnhance.Brightness),
+    "Color": enhancer(ImageEnhance.Color),
+    "Contrast": enhancer(ImageEnhance.Contrast),
+    "Equalize": lambda image, strength, sign: ImageOps.equalize(image),
+    "Identity": lambda image, strength, sign: image,
+    "Posterize": lambda image, strength, sign: ImageOps.posterize(image, int(strength * 4 / 10) + 4),
+    "Rotate": lambda image, strength, sign: image.rotate(sign * int(strength * 30 / 10)),
+    "Sharpness": enhancer(ImageEnhance.Sharpness),
+    "ShearX": lambda image, strength, sign: affine(image, 1, shear(strength, sign), 0, 0, 1, 0),
+    "ShearY": lambda image, strength, sign: affine(image, 1, 0, 0, shear(strength, sign), 1, 0),
+    "Solarize": lambda image, strength, sign: ImageOps.solarize(image, 256 - int(strength * 256 / 10)),
+    "TranslateX": lambda image, strength, sign: affine(image, 1, 0, int(shear(strength, sign) * image.width), 0, 1, 0),
+    "TranslateY": lambda image, strength, sign: affine(image, 1, 0, 0, 0, 1, int(shear(strength, sign) * image.height)),
+}
+"""An independent oracle: the ops of the widely used PyTorch FixMatch, in Pillow's own calls."""
+
+
+def pillow(op: str, image: Levels, strength: int, sign: int) -> Levels:
+    """(H, W, C) → (H, W, C) through Pillow's modes L and RGB."""
+    picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
+    return np.asarray(PILLOW[op](picture, strength, sign)).reshape(image.shape)
+
+
+def pictures(height: int, width: int, channels: int) -> Levels:
+    """Images of many characters (N, H, W, C)."""
+    rng = np.random.default_rng(height * width + channels)
+    shape = (height, width, channels)
+    ramp = np.linspace(0, 255, height * width * channels).reshape(shape)
+    kinds = [
+        rng.integers(0, 256, (3, *shape)),
+        rng.integers(90, 115, (2, *shape)),
+        np.clip(rng.normal(128, 40, (3, *shape)), 0, 255),
+        rng.choice([3, 80, 81, 255], (2, *shape)),
+        rng.choice([20, 200], (1, *shape), p=[0.95, 0.05]),
+        np.stack([ramp, ramp[::-1] / 2, 40 + ramp.transpose(1, 0, 2).reshape(shape) / 3]),
+        np.stack([np.full(shape, level) for level in (0, 77, 255)]),
+    ]
+    return np.concatenate(kinds).astype(np.uint8)
+
+
+def to_tensor(images: Levels) -> Tensor:
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+
+def to_array(images: Tensor) -> Levels:
+    return images.permute(0, 2, 3, 1).numpy()
+
+
+def programs(size: tuple[int, int], op: Tensor, strength: Tensor, sign: Tensor) -> Programs:
+    choices = Choices(op, strength, sign < 0, torch.ones_like(op, dtype=torch.bool))
+    return resolve(choices, build_programs(*size, "cpu"))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_equals_pillow(op: str, size: tuple[int, int], channels: int) -> None:
+    images = pictures(*size, channels)
+    cases = [(image, strength, sign) for image in range(len(images)) for strength in STRENGTHS for sign in (1, -1)]
+    image, strength, sign = (torch.tensor(column)[:, None] for column in zip(*cases, strict=True))
+    params = programs(size, torch.full_like(image, OPS.index(op)), strength, sign)
+    result = to_array(apply_randaugment(to_tensor(images)[image[:, 0]], params))
+    expected = np.stack([pillow(op, images[i], strength, sign) for i, strength, sign in cases])
+    np.testing.assert_array_equal(result, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), op=st.sampled_from(OPS), strength=st.integers(1, 9), sign=st.sampled_from([1, -1]))
+def test_equals_pillow_on_any_image(data: st.DataObject, op: str, strength: int, sign: int) -> None:
+    shape = data.draw(st.tuples(st.integers(3, 24), st.integers(3, 24), st.sampled_from([1, 3])))
+    image: Levels = data.draw(hnp.arrays(np.uint8, shape))
+    params = programs(shape[:2], *(torch.tensor([[v]]) for v in (OPS.index(op), strength, sign)))
+    result = to_array(apply_randaugment(to_tensor(image[None]), params))[0]
+    np.testing.assert_array_equal(result, pillow(op, image, strength, sign))
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_blend_equals_pillow_for_pairs_of_levels(strength: int) -> None:
+    """Every blue against the greys it can have: also the pairs whose blend is whole, where rounding decides."""
+    blue, rest = np.meshgrid(np.arange(256), np.arange(256))
+    image = np.stack([rest, rest, blue], 2).astype(np.uint8)
+    params = programs((256, 256), *(torch.tensor([[v]]) for v in (OPS.index("Color"), strength, 1)))
+    result = to_array(apply_randaugment(to_tensor(image[None]), params))[0]
+    np.testing.assert_array_equal(result, pillow("Color", image, strength, 1))
+
+
+def test_autocontrast_equals_pillow_for_many_ranges_of_levels() -> None:
+    """Lowest and highest levels with all levels between: also those that come out whole, where rounding decides."""
+    level = np.arange(256)
+    case = torch.full((256, 1), OPS.index("AutoContrast"))
+    params = programs((16, 16), case, torch.ones_like(case), torch.ones_like(case))
+    for low in range(0, 256, 15):
+        images = np.stack([level.clip(low, max(low, high)) for high in range(256)])
+        images = images.reshape(256, 16, 16, 1).astype(np.uint8)
+        result = to_array(apply_randaugment(to_tensor(images), params))
+        expected = np.stack([pillow("AutoContrast", image, 1, 1) for image in images])
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("default")  # torch's own compiler uses what torch deprecates
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 33, 20)], ids=str)
+def test_a_gpu_makes_the_same_images(shape: tuple[int, int, int]) -> None:
+    """Its compiler fuses products and sums, which rounds differently: every op, strength and sign on noise."""
+    case = torch.arange(len(OPS) * 9 * 2 * 8)[:, None]
+    params = programs(shape[1:], case % 14, 1 + case // 14 % 9, 1 - 2 * (case // 126 % 2))
+    low = torch.randint(0, 200, (len(case), 1, 1, 1))
+    images = (low + torch.rand(len(case), *shape) * (256 - low)).to(torch.uint8)
+    expected = apply_randaugment(images, params)
+    on_device = Programs(*(column.cuda() for column in params))
+    compiled: Any = torch.compile(apply_randaugment, fullgraph=True, dynamic=False)
+    for apply in (apply_randaugment, compiled):
+        assert torch.equal(apply(images.cuda(), on_device).cpu(), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 20, 33)], ids=str)
+def test_samples_do_not_touch_each_other(shape: tuple[int, int, int]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (40, *shape), dtype=torch.uint8, generator=generator)
+    table = build_programs(*shape[1:], "cpu")
+    params = resolve(draw_choices(40, 2, 10, generator, "cpu"), table)
+    whole = apply_randaugment(images, params)
+    single = [apply_randaugment(images[i : i + 1], Programs(*(c[i : i + 1] for c in params))) for i in range(40)]
+    assert torch.equal(whole, torch.cat(single))
+
+
+def test_layers_follow_each_other() -> None:
+    images = pictures(32, 32, 3)
+    n = len(images)
+    ops = torch.tensor([[OPS.index("Rotate"), OPS.index("Equalize")]]).expand(n, 2)
+    params = programs((32, 32), ops, torch.full_like(ops, 7), torch.ones_like(ops))
+    expected = np.stack([pillow("Equalize", pillow("Rotate", image, 7, 1), 7, 1) for image in images])
+    np.testing.assert_array_equal(to_array(apply_randaugment(to_tensor(images), params)), expected)
+
+
+def test_what_is_not_applied_changes_nothing() -> None:
+    images = to_tensor(pictures(32, 32, 3))
+    choices = draw_choices(len(images), 3, 10, torch.Generator().manual_seed(0), "cpu")
+    idle = choices._replace(applied=torch.zeros_like(choices.applied))
+    assert torch.equal(apply_randaugment(images, resolve(idle, build_programs(32, 32, "cpu"))), images)
+
+
+def test_inputs_are_left_alone() -> None:
+    images = to_tensor(pictures(32, 32, 3))
+    before = images.clone()
+    choices = draw_choices(len(images), 2, 10, torch.Generator().manual_seed(0), "cpu")
+    params = resolve(choices, build_programs(32, 32, "cpu"))
+    kept = Programs(*(column.clone() for column in params))
+    apply_randaugment(images, params)
+    assert torch.equal(images, before)
+    assert all(torch.equal(a, b) for a, b in zip(params, kept, strict=True))
+
+
+@pytest.mark.parametrize("max_strength", [2, 6, 10])
+def test_draws_are_uniform(max_strength: int) -> None:
+    n = 70_000
+    choices = draw_choices(n, 2, max_strength, torch.Generator().manual_seed(1), "cpu")
+    assert all(column.shape == (n, 2) for column in choices)
+
+    def share(column: Tensor, values: int) -> Tensor:
+        return torch.bincount(column.flatten().long(), minlength=values) / column.numel()
+
+    # 140,000 draws: a share of ½ has a standard error of 0.0013.
+    assert torch.allclose(share(choices.op, 14), torch.tensor(1 / 14), atol=0.004)
+    strengths = share(choices.strength, 11)
+    assert torch.allclose(strengths[1:max_strength], torch.tensor(1 / (max_strength - 1)), atol=0.006)
+    assert strengths[1:max_strength].sum() == pytest.approx(1)
+    assert choices.applied.float().mean() == pytest.approx(0.5, abs=0.006)
+    assert choices.negative.float().mean() == pytest.approx(0.5, abs=0.006)
+    both = choices.op[:, 0] == choices.op[:, 1]
+    assert both.float().mean() == pytest.approx(1 / 14, abs=0.006)

@@ -1,0 +1,194 @@
+"""Views by name: what they consist of, that seeds decide them, and that they compile without a break."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from normatch.augment import KINDS, AugmentConfig, ImageParams, Params, VectorParams, Views
+from normatch.augment.cutout import GREY, apply_cutout
+from normatch.augment.randaugment import apply_randaugment
+from normatch.augment.weak import apply_weak
+from normatch.errors import UserError
+
+SHAPES: list[tuple[int, ...]] = [(1, 8, 8), (3, 32, 32), (3, 33, 20), (1, 96, 96), (64,)]
+
+
+def batch(shape: tuple[int, ...], n: int = 12) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    if len(shape) == 1:
+        return torch.randn((n, *shape), generator=generator)
+    return torch.randint(0, 256, (n, *shape), dtype=torch.uint8, generator=generator)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_seed_decides_the_view(shape: tuple[int, ...], kind: str) -> None:
+    views, images = Views(shape), batch(shape)
+    before = images.clone()
+    first, again, other = (views(kind, images, seeded(seed)) for seed in (0, 0, 1))
+    assert first.shape == images.shape
+    assert first.dtype == images.dtype
+    assert first.device == images.device
+    assert torch.equal(first, again)
+    assert torch.equal(first, other) == (kind == "none")
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_views_of_any_size_of_batch(shape: tuple[int, ...]) -> None:
+    for n in (0, 1, 5):
+        assert Views(shape)("strong", batch(shape, n), seeded(0)).shape == (n, *shape)
+
+
+def test_strong_view_is_weak_then_randaugment_then_cutout() -> None:
+    views, images = Views((3, 32, 32)), batch((3, 32, 32))
+    params = views.draw("strong", len(images), seeded(0), "cpu")
+    assert isinstance(params, ImageParams)
+    assert params.weak is not None
+    assert params.randaugment is not None
+    assert params.cutout is not None
+    expected = apply_cutout(apply_randaugment(apply_weak(images, params.weak), params.randaugment), params.cutout)
+    assert torch.equal(views.apply("strong", images, params), expected)
+
+
+def test_weak_view_of_an_image_has_no_other_stage() -> None:
+    params = Views((3, 32, 32)).draw("weak", 4, seeded(0), "cpu")
+    assert isinstance(params, ImageParams)
+    assert params.weak is not None
+    assert params.randaugment is None
+    assert params.cutout is None
+
+
+@pytest.mark.parametrize(
+    ("config", "pad", "hole"),
+    [
+        (AugmentConfig(), (4, 2), (16, 10)),
+        (AugmentConfig(pad=3, cutout=0.25), (3, 3), (8, 5)),
+    ],
+)
+def test_sides_of_an_image_count_for_themselves(
+    config: AugmentConfig, pad: tuple[int, int], hole: tuple[int, int]
+) -> None:
+    params = Views((3, 33, 20), config).draw("strong", 4000, seeded(0), "cpu")
+    assert isinstance(params, ImageParams)
+    assert params.weak is not None
+    assert params.cutout is not None
+    assert (int(params.weak.top.max()), int(params.weak.left.max())) == pad
+    assert (params.cutout.bottom - params.cutout.top).unique().tolist() == [hole[0]]
+    assert (params.cutout.right - params.cutout.left).unique().tolist() == [hole[1]]
+
+
+def test_stages_can_be_switched_off() -> None:
+    config = AugmentConfig(flip=False, pad=0, ops=0, cutout=0)
+    images = batch((3, 32, 32))
+    assert torch.equal(Views((3, 32, 32), config)("strong", images, seeded(0)), images)
+
+
+def test_cutout_always_leaves_grey() -> None:
+    views = Views((1, 16, 16), AugmentConfig(ops=0))
+    strong = views("strong", torch.zeros(200, 1, 16, 16, dtype=torch.uint8), seeded(0))
+    assert (strong == GREY).any(dim=(1, 2, 3)).all()
+
+
+def test_vector_views() -> None:
+    centre, scale = torch.full((8,), 3.0), torch.full((8,), 2.0)
+    views = Views((8,), AugmentConfig(noise=0.5, mask=0.25), centre=centre, scale=scale)
+    vectors = torch.zeros(5000, 8)
+    weak, strong = views("weak", vectors, seeded(0)), views("strong", vectors, seeded(0))
+    assert float(weak.std()) == pytest.approx(1.0, rel=0.05)
+    assert ((strong == 3.0).sum(1) == 2).all()
+    assert torch.equal(strong[strong != 3.0], weak[strong != 3.0])
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (20,)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_apply_compiles_without_a_break(shape: tuple[int, ...], kind: str) -> None:
+    views, images = Views(shape), batch(shape)
+    params = views.draw(kind, len(images), seeded(0), "cpu")
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(views.apply, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(kind, images, params), views.apply(kind, images, params))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("default")  # torch's own compiler uses what torch deprecates
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (20,)], ids=str)
+def test_a_captured_graph_makes_the_same_views(shape: tuple[int, ...]) -> None:
+    views, images = Views(shape), batch(shape, 448)
+    generator = torch.Generator("cuda").manual_seed(0)
+    on_device = images.cuda()
+    apply: Any = torch.compile(views.apply, fullgraph=True)
+
+    def step() -> tuple[Params, Tensor]:
+        params = views.draw("strong", 448, generator, "cuda")
+        return params, apply("strong", on_device, params)
+
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        params, view = step()
+    previous = torch.empty_like(images)
+    for seed in (1, 2):
+        generator.manual_seed(seed)
+        graph.replay()
+        assert not torch.equal(view.cpu(), previous)
+        previous = view.cpu()
+        assert torch.equal(previous, views.apply("strong", images, tree_map(Tensor.cpu, params)))
+
+
+def test_unknown_kind_names_the_known_ones() -> None:
+    views = Views((1, 8, 8))
+    with pytest.raises(UserError, match=r"'medium'.*none, weak, strong"):
+        views.draw("medium", 1, seeded(0), "cpu")
+    with pytest.raises(UserError, match=r"'medium'.*none, weak, strong"):
+        views.apply("medium", batch((1, 8, 8)), ImageParams())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pad", -1),
+        ("ops", -1),
+        ("max_strength", 1),
+        ("max_strength", 11),
+        ("cutout", 1.5),
+        ("cutout", float("nan")),
+        ("noise", -0.1),
+        ("noise", float("inf")),
+        ("mask", -0.1),
+        ("mask", 1.1),
+    ],
+)
+def test_config_out_of_range_names_field_value_and_range(field: str, value: Any) -> None:
+    with pytest.raises(UserError, match=rf"{field} is {value}: allowed is "):
+        AugmentConfig(**{field: value})
+
+
+def test_shapes_without_views_are_refused() -> None:
+    with pytest.raises(UserError, match="2 channels"):
+        Views((2, 8, 8))
+    with pytest.raises(UserError, match=r"\(8, 8\)"):
+        Views((8, 8))
+    with pytest.raises(UserError, match=r"pad is 8: allowed is less than the image's side, 8"):
+        Views((1, 9, 8), AugmentConfig(pad=8))
+    with pytest.raises(UserError, match=r"scale has shape \(3,\)"):
+        Views((4,), scale=torch.ones(3))
+
+
+def test_wrong_batches_are_refused() -> None:
+    views = Views((1, 8, 8))
+    with pytest.raises(ValueError, match="samples"):
+        views("weak", batch((1, 9, 8)), seeded(0))
+    with pytest.raises(TypeError, match="uint8"):
+        views("weak", torch.zeros(2, 1, 8, 8), seeded(0))
+    assert isinstance(Views((4,)).draw("none", 1, seeded(0), "cpu"), VectorParams)
