@@ -1,0 +1,28 @@
+"""Backbones: from images or feature vectors to the features z that the classifiers see.
+
+>>> from normatch.nets import create_backbone
+>>> create_backbone("small-wide", (1, 8, 8)).features
+128
+"""
+
+from normatch.nets.backbone import (
+    Backbone,
+    BackboneSpec,
+    ImageShapes,
+    Shapes,
+    VectorShapes,
+    backbones,
+    create_backbone,
+    register,
+)
+
+__all__ = [
+    "Backbone",
+    "BackboneSpec",
+    "ImageShapes",
+    "Shapes",
+    "VectorShapes",
+    "backbones",
+    "create_backbone",
+    "register",
+]

@@ -1,0 +1,135 @@
+"""Backbones by name: from an image or a feature vector to features."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import nn
+
+from normatch.errors import UserError
+from normatch.registry import Registry
+
+__all__ = [
+    "Backbone",
+    "BackboneSpec",
+    "ImageShapes",
+    "Shapes",
+    "VectorShapes",
+    "backbones",
+    "create_backbone",
+    "register",
+]
+
+Shape = tuple[int, ...]
+
+
+class Backbone(nn.Module):
+    """A module that turns a batch of one shape into features (N, ``features``). A head is put on top of it.
+
+    Arguments:
+        features: The width of the output.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.features = features
+
+
+class Shapes(Protocol):
+    """The shapes of one item that a backbone takes: ``in`` decides, ``str`` says it in words."""
+
+    def __contains__(self, shape: object) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageShapes:
+    """Images (C, H, W) with one of some numbers of channels and both sides in a range.
+
+    >>> (3, 32, 32) in ImageShapes(16, 64), (3, 8, 8) in ImageShapes(16, 64)
+    (True, False)
+    """
+
+    smallest: int
+    largest: int
+    channels: tuple[int, ...] = (1, 3)
+
+    def __contains__(self, shape: object) -> bool:
+        if not isinstance(shape, tuple) or len(shape) != 3:
+            return False
+        channels, *sides = shape
+        return channels in self.channels and all(self.smallest <= side <= self.largest for side in sides)
+
+    def __str__(self) -> str:
+        channels = " or ".join(map(str, self.channels))
+        return f"images (C, H, W) of {channels} channels with sides of {self.smallest} to {self.largest} pixels"
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorShapes:
+    """Feature vectors (D,) of at least one number.
+
+    >>> (64,) in VectorShapes(), (1, 8, 8) in VectorShapes()
+    (True, False)
+    """
+
+    def __contains__(self, shape: object) -> bool:
+        return isinstance(shape, tuple) and len(shape) == 1 and shape[0] >= 1
+
+    def __str__(self) -> str:
+        return "feature vectors (D,)"
+
+
+@dataclasses.dataclass(frozen=True)
+class BackboneSpec:
+    """How a backbone is found, described and built.
+
+    Arguments:
+        name: What users call it.
+        summary: One line for ``normatch list backbones``.
+        shapes: The shapes of one item that it takes.
+        build: Makes it for a shape and a batch-norm momentum.
+        norm_momentum: The batch-norm momentum (the share of the newest batch, as torch counts) unless told otherwise.
+    """
+
+    name: str
+    summary: str
+    shapes: Shapes
+    build: Callable[[Shape, float], Backbone]
+    norm_momentum: float = 0.1
+
+    def supports(self, shape: Shape) -> bool:
+        """Whether it takes items of this shape: (C, H, W) or (D,)."""
+        return shape in self.shapes
+
+
+backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.zoo")
+
+
+def register(spec: BackboneSpec) -> None:
+    """Adds a backbone under its name; the files of ``nets/zoo`` call it when they are imported."""
+    backbones.add(spec.name, spec)
+
+
+def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None) -> Backbone:
+    """Builds the backbone of a name for items of a shape, with weights drawn from torch's global generator.
+
+    Arguments:
+        name: One of ``backbones.names()``.
+        shape: The shape of one item, (C, H, W) or (D,).
+        norm_momentum: The batch-norm momentum in place of the backbone's own; nothing to a backbone without batch norm.
+
+    Example:
+        >>> net = create_backbone("wrn-28-2", (3, 32, 32))
+        >>> net.features
+        128
+    """
+    spec = backbones.get(name)
+    shape = tuple(shape)
+    if not spec.supports(shape):
+        fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
+        remedy = f"choose {' or '.join(fitting)}" if fitting else "no backbone takes it: resize the images"
+        raise UserError(f"backbone {name!r} does not take items of shape {shape}, only {spec.shapes}; {remedy}")
+    momentum = spec.norm_momentum if norm_momentum is None else norm_momentum
+    if not 0 < momentum <= 1:
+        raise UserError(f"norm_momentum is {momentum}, but must be above 0 and at most 1")
+    return spec.build(shape, momentum)

@@ -1,0 +1,69 @@
+"""ResNet-18 in its ImageNet form: the paper's backbone for STL-10 and Mini-ImageNet."""
+
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, relu
+
+from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+
+__all__ = ["ResNet18"]
+
+
+class ResNet18(Backbone):
+    """The 18-layer residual network of He et al. 2016 (arXiv:1512.03385, Table 1) without its last layer.
+
+    A 7×7 convolution and a max pool, each of stride 2, then four stages of two blocks with 64, 128, 256 and 512
+    channels, and the mean over the sides.
+
+    Arguments:
+        channels: The channels of the images.
+        norm_momentum: The batch-norm momentum.
+    """
+
+    def __init__(self, channels: int, norm_momentum: float = 0.1) -> None:
+        super().__init__(features=512)
+        self.stem = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.norm = nn.BatchNorm2d(64, momentum=norm_momentum)
+        self.blocks = nn.Sequential(
+            *(
+                _Block(inputs, outputs, stride, norm_momentum)
+                for before, outputs in ((64, 64), (64, 128), (128, 256), (256, 512))
+                for inputs, stride in ((before, 1 if before == outputs else 2), (outputs, 1))
+            )
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) to features (N, 512)."""
+        x = max_pool2d(relu(self.norm(self.stem(x))), 3, stride=2, padding=1)
+        features: Tensor = self.blocks(x).mean(dim=(2, 3))
+        return features
+
+
+class _Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int, norm_momentum: float) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs, momentum=norm_momentum)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs, momentum=norm_momentum)
+        self.shortcut: nn.Module = nn.Identity()
+        if inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs, momentum=norm_momentum)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
+        return relu(self.shortcut(x) + residual)
+
+
+register(
+    BackboneSpec(
+        name="resnet-18",
+        summary="residual network of the ImageNet form, 512 features; the paper's for STL-10 and Mini-ImageNet",
+        shapes=ImageShapes(64, 256),
+        build=lambda shape, momentum: ResNet18(shape[0], momentum),
+    ),
+)
