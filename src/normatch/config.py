@@ -1,0 +1,192 @@
+"""The dataclasses of a run: everything that decides its result, checked, and written to ``config.json``."""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from normatch.augment import AugmentConfig
+from normatch.errors import UserError
+from normatch.methods import Settings, methods
+from normatch.methods.parts.groups import OptimConfig
+
+__all__ = ["Config", "from_json", "to_json"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run, complete: the same config and seed give the same run. Defaults are the paper's (Section 4.1)."""
+
+    name: str = "run"
+    """What the run is called; its folder is runs/NAME unless --out says otherwise."""
+
+    data: str = "digits"
+    """A data set's name, or the path of a folder of images, a CSV manifest or an .npz file."""
+    data_root: Path | None = None
+    """Folder that holds the data sets' files; by default $NORMATCH_DATA or ~/.cache/normatch."""
+    image_size: int | None = None
+    """Side to which images are resized when they are read; by default they keep theirs."""
+    test_share: float = 0.0
+    """Share of the items held out for testing, by seed: for data that brings no test set of its own."""
+    labels: int | None = 40
+    """Labels used, in all; equally many of each class. None uses every label there is."""
+    fold: int | None = None
+    """One of the data set's own labelled subsets (STL-10, Mini-ImageNet) instead of a draw."""
+    validation: float = 0.0
+    """Share of the training items set aside to choose settings on; the test set chooses nothing."""
+    include_labelled: bool = True
+    """Whether the labelled images are among the unlabelled ones too, as in FixMatch."""
+
+    method: str = "normatch"
+    """The method's name."""
+    settings: Settings = field(default_factory=Settings)
+    """The method's own choices."""
+    backbone: str = "wrn-28-2"
+    """The network's name."""
+    norm_momentum: float | None = None
+    """Momentum of batch normalisation's running statistics; None is the backbone's own (0.001 for wide ResNets)."""
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    """Weak and strong views."""
+
+    steps: int = 2**20
+    """Training steps."""
+    epoch: int = 1024
+    """Steps that count as an epoch: ramps and evaluations go by it."""
+    batch: int = 64
+    """Labelled images in a step, B."""
+    ratio: int = 7
+    """Unlabelled images for each labelled one in a step, μ."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """The backbone's optimiser."""
+    ema: float = 0.999
+    """Decay of the running average of weights, which is the model that is evaluated and kept."""
+    ema_ramp: bool = False
+    """Let the decay grow as (1 + step) / (10 + step) up to its value, for short runs."""
+    seed: int = 0
+    """Decides the labels drawn, the first weights, the batches and the views."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the backbone: bfloat16 on a GPU that has it, else float32."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the step and capture it as a CUDA graph: on a GPU by default."""
+    deterministic: bool = False
+    """Bit-exact repetition on a GPU too, at some cost in speed. A CPU always repeats exactly."""
+
+    log_every: int = 64
+    """Steps between lines of metrics.jsonl."""
+    evaluate_every: int | None = None
+    """Steps between evaluations; None is once an epoch."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints; None is once an epoch."""
+
+    def __post_init__(self) -> None:
+        # A config made in Python without settings gets the method's own defaults.
+        wanted = methods.get(self.method).Settings
+        if type(self.settings) is Settings:
+            object.__setattr__(self, "settings", wanted())
+        if type(self.settings) is not wanted:
+            raise UserError(
+                f"settings are {type(self.settings).__name__}: method {self.method!r} takes {wanted.__name__}"
+            )
+        self.check()
+
+    def check(self) -> None:
+        """Raise UserError, naming field and allowed values, for what cannot be meant."""
+        _check_types(self, "")
+        self.settings.check()
+        for name in (
+            "steps",
+            "epoch",
+            "batch",
+            "ratio",
+            "log_every",
+            "evaluate_every",
+            "checkpoint_every",
+            "image_size",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} is {value}: give a whole number of at least 1")
+        for name in ("test_share", "validation"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}: give a share from 0 up to, but not including, 1")
+        for name in ("ema", "optim.momentum"):
+            value = self.optim.momentum if "." in name else getattr(self, name)
+            if not 0 <= value < 1:
+                raise UserError(f"{name} is {value}: give a number from 0 up to, but not including, 1")
+        if self.optim.lr <= 0 or self.optim.weight_decay < 0:
+            raise UserError(
+                f"optim.lr is {self.optim.lr}, optim.weight_decay {self.optim.weight_decay}: "
+                "give a positive rate and a decay that is not negative"
+            )
+        if self.norm_momentum is not None and not 0 < self.norm_momentum <= 1:
+            raise UserError(f"norm_momentum is {self.norm_momentum}: give a number above 0, at most 1")
+        if self.seed < 0:
+            raise UserError(f"seed is {self.seed}: give a whole number that is not negative")
+
+    def replace(self, **changes: Any) -> "Config":
+        """A copy with other values; a new method brings its own default settings."""
+        if "method" in changes and changes["method"] != self.method and "settings" not in changes:
+            changes["settings"] = methods.get(changes["method"]).Settings()
+        return dataclasses.replace(self, **changes)
+
+
+def to_json(value: Any) -> Any:
+    """Dataclasses as plain JSON values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [to_json(v) for v in value]
+    return value
+
+
+def from_json(kind: type[T], value: Any, where: str = "") -> T:
+    """The inverse of :func:`to_json`; unknown fields are errors, missing ones take their defaults."""
+    if kind is Config:
+        method = methods.get(value.get("method", "normatch"))
+        value = value | {"settings": from_json(method.Settings, value.get("settings", {}), "settings.")}
+    hints = typing.get_type_hints(kind)
+    unknown = set(value) - set(hints)
+    if unknown:
+        raise UserError(f"unknown field {where}{min(unknown)}: choose from {', '.join(sorted(hints))}")
+    return kind(**{name: _restore(hints[name], v, f"{where}{name}.") for name, v in value.items()})
+
+
+def _restore(hint: Any, value: Any, where: str) -> Any:
+    if isinstance(hint, types.UnionType) and value is not None:
+        hint = next(h for h in typing.get_args(hint) if h is not type(None))
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return from_json(typing.cast(type[Any], hint), value, where)
+    if hint is Path and value is not None:
+        return Path(value)
+    if typing.get_origin(hint) is tuple and value is not None:
+        return tuple(_restore(typing.get_args(hint)[0], v, where) for v in value)
+    return value
+
+
+def _check_types(value: Any, where: str) -> None:
+    """Every choice is one of those its type allows; every number is one."""
+    hints = typing.get_type_hints(type(value))
+    for f in dataclasses.fields(value):
+        name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
+        if dataclasses.is_dataclass(given):
+            _check_types(given, f"{name}.")
+            continue
+        allowed = typing.get_args(hint)
+        if typing.get_origin(hint) is Literal:
+            if given not in allowed:
+                raise UserError(f"{name} is {given!r}: choose from {', '.join(map(str, allowed))}")
+            continue
+        kinds = tuple(allowed if isinstance(hint, types.UnionType) else (hint,))
+        kinds += (int,) if float in kinds else ()
+        if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
+            wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
+            raise UserError(f"{name} is {given!r}: give {wanted}")

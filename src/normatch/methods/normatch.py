@@ -1,0 +1,148 @@
+"""NorMatch: pseudo-labels weighted by the consensus of the softmax head and a normalizing-flow classifier."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from normatch.errors import UserError
+from normatch.flow import NormalizingFlowClassifier
+from normatch.methods.contract import Batch, Outcome, PseudoLabels, Settings, Task, methods
+from normatch.methods.parts.consensus import Consensus
+from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
+from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
+from normatch.model import HeadSpec, Model
+
+__all__ = ["NorMatch", "NorMatchSettings"]
+
+
+@dataclass(frozen=True)
+class NorMatchSettings(WeakToStrongSettings):
+    """Every choice that the paper ablates, with its default; then the doubtful ones of the published code."""
+
+    pseudo_label: Literal["soft", "onehot"] = "soft"
+    """The target of the strong view. One-hot on STL-10 and in the ablations without alignment (Section 4.1)."""
+    alignment: bool = True
+    """Distribution alignment of the pseudo-labels (Table 5)."""
+    consensus: Literal["min", "drop"] = "min"
+    """Weight of a disputed pseudo-label: the least confidence (eq. 3), or 0 (the variant of Table 1)."""
+    auxiliary: Literal["nfc", "mlp", "nfc+nfc"] = "nfc"
+    """The auxiliary classifier: a flow, a softmax MLP of equal size (Table 2), or two flows (Table 4)."""
+    head: Literal["softmax", "nfc"] = "softmax"
+    """The classifier that predicts (Table 2)."""
+    stop_gradient: bool = True
+    """Keep the auxiliary losses away from the backbone (Table 3)."""
+    auxiliary_pseudo_labels: bool = False
+    """Train the auxiliary classifier on pseudo-labels as well (Table 4)."""
+    num_weight: float = 1e-6
+    """λ, the weight of the unsupervised likelihood (eq. 9, Figure 5); 0 turns NUM off."""
+
+    flow_layers: int = 6
+    """Coupling layers (Section 4.1)."""
+    flow_hidden: int = 32
+    """Width of a coupling network."""
+    flow_lr: float = 1e-3
+    """AdamW's learning rate for the auxiliary classifier (Section 4.1)."""
+    flow_clip: float = 50.0
+    """Largest norm of the flow's gradient."""
+    flow_ramp: int = 5
+    """Epochs over which both auxiliary losses grow linearly; they are 0 during the first. 0 turns the ramp off."""
+    means: Literal["zero", "normal"] = "zero"
+    """Start of the mixture's means: 0 (the paper) or N(0, 1) (its published code)."""
+    flow_dropout: Literal["off", "first-epoch", "always"] = "off"
+    """Dropout of ½ in the coupling networks: none (the paper names none); the published code has it in epoch 0 only."""
+    accumulate_mixture: bool = False
+    """Never zero the gradients of the mixture, nor clip them: what the published code does, by mistake."""
+
+    def check(self) -> None:
+        super().check()
+        for name in ("num_weight", "flow_lr", "flow_ramp"):
+            if getattr(self, name) < 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
+        for name in ("flow_layers", "flow_hidden", "flow_clip"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+        if not self.stop_gradient and self.passes == "split":
+            raise UserError(
+                "settings.stop_gradient is off with settings.passes 'split', which keeps no gradients of weak views: "
+                "choose passes 'joint'"
+            )
+        if (
+            self.auxiliary == "mlp"
+            and self.head == "softmax"
+            and (self.flow_dropout != "off" or self.accumulate_mixture)
+        ):
+            raise UserError(
+                "settings.flow_dropout and settings.accumulate_mixture need a flow: "
+                "choose auxiliary 'nfc', or leave them off"
+            )
+
+
+@methods.named("normatch")
+class NorMatch(WeakToStrong):
+    """L = L_x(θ_d) + L_u(θ_d) + L_x(θ_n) + λ L_u(θ_n) (eq. 9).
+
+    A pseudo-label is the softmax head's; its weight τ (eq. 3) is 1 where the flow agrees with it.
+    """
+
+    summary: ClassVar[str] = "pseudo-labels weighted by the consensus with a normalizing flow"
+    Settings: ClassVar[type[Settings]] = NorMatchSettings
+
+    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
+        super().__init__(model, task, settings)
+        self.consensus = Consensus(model.auxiliary, settings.stop_gradient, settings.consensus)
+        self.flows = [m for m in (model.head, *model.auxiliary) if isinstance(m, NormalizingFlowClassifier)]
+
+    @classmethod
+    def heads(cls, settings: NorMatchSettings) -> tuple[HeadSpec, tuple[HeadSpec, ...]]:
+        dropout = settings.flow_dropout != "off"
+        nfc = HeadSpec("nfc", settings.flow_layers, settings.flow_hidden, settings.means, dropout)
+        auxiliary = {"nfc": (nfc,), "nfc+nfc": (nfc, nfc), "mlp": (HeadSpec("mlp", settings.flow_layers),)}
+        return (nfc if settings.head == "nfc" else HeadSpec()), auxiliary[settings.auxiliary]
+
+    def forward(self, batch: Batch) -> Outcome:
+        self._set_dropout(batch.step)
+        z_labelled, z_weak, z_strong = self.embed(batch)
+        p = self.believe(z_weak)
+        opinions = self.consensus.opinions(z_labelled, z_weak)
+        weight, agree, auxiliary_confidence = self.consensus.weigh(p, opinions)
+
+        losses = self.losses(z_labelled, batch.labels, z_strong, p, weight)
+        taught = p if self.settings.auxiliary_pseudo_labels else None
+        extra = self.consensus.losses(opinions, batch.labels, self.settings.num_weight, taught, weight)
+        ramp = self.ramp(batch.step)
+        losses |= {name: ramp * loss for name, loss in extra.items()}
+        return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
+
+    def ramp(self, step: Tensor) -> Tensor:
+        """Weight of the auxiliary losses: epoch / 5, at most 1."""
+        if self.settings.flow_ramp == 0:
+            return torch.ones((), device=step.device)
+        epoch = step // self.task.epoch
+        return (epoch / float(self.settings.flow_ramp)).clamp(max=1.0)
+
+    def groups(self, optim: OptimConfig) -> list[Group]:
+        """SGD for backbone and softmax head; AdamW for flows and other auxiliary classifiers."""
+        settings: NorMatchSettings = self.settings
+        auxiliary = list(self.model.auxiliary)
+        if isinstance(self.model.head, NormalizingFlowClassifier):
+            auxiliary.append(self.model.head)
+        adam = [p for m in auxiliary for p in m.parameters()]
+        mixture = [p for m in self.flows for p in m.mixture.parameters()] if settings.accumulate_mixture else []
+        apart = {id(p) for p in mixture}
+        taken = {id(p) for p in adam}
+        groups = sgd_groups((p for p in self.parameters() if id(p) not in taken), optim)
+        clipped = [p for p in adam if id(p) not in apart]
+        groups.append(Group(clipped, "adamw", settings.flow_lr, optim.weight_decay, clip=settings.flow_clip))
+        if mixture:
+            groups.append(Group(mixture, "adamw", settings.flow_lr, optim.weight_decay, accumulate=True))
+        return groups
+
+    def _set_dropout(self, step: Tensor) -> None:
+        if self.settings.flow_dropout == "off":
+            return
+        on = step < self.task.epoch if self.settings.flow_dropout == "first-epoch" else torch.ones_like(step)
+        for flow in self.flows:
+            if flow.dropout_rate is not None:
+                flow.dropout_rate.copy_(0.5 * on)

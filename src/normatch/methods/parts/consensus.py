@@ -1,0 +1,79 @@
+"""The auxiliary classifiers of NorMatch: what they think of pseudo-labels, and how they learn (Sections 3.2, 3.3).
+
+A part of its own, so that the consensus of a flow can weigh the pseudo-labels of any other method too.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from normatch.flow import NormalizingFlowClassifier
+from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
+from normatch.methods.parts.weights import consensus_weights
+
+__all__ = ["Consensus", "Opinion"]
+
+
+class Opinion(NamedTuple):
+    """One auxiliary classifier's view of the labelled and the weak unlabelled features."""
+
+    labelled: Tensor
+    """(B, K) class logits."""
+    weak: Tensor
+    """(μB, K) class logits."""
+    log_prob: Tensor | None
+    """(μB,) log p_n(z), for a flow."""
+
+
+class Consensus:
+    """Auxiliary classifiers on features that (by default) are cut off from the backbone.
+
+    ``classifiers`` are the model's: :class:`~normatch.flow.NormalizingFlowClassifier` or a softmax MLP. The model
+    owns them; this is no module of its own, so that no state dict names them twice.
+    """
+
+    def __init__(self, classifiers: nn.ModuleList, stop_gradient: bool, disagree: Literal["min", "drop"]) -> None:
+        self.classifiers = classifiers
+        self.stop_gradient = stop_gradient
+        self.disagree: Literal["min", "drop"] = disagree
+
+    def opinions(self, z_labelled: Tensor, z_weak: Tensor) -> list[Opinion]:
+        """Each classifier on all features in one pass."""
+        z = torch.cat([z_labelled, z_weak])
+        if self.stop_gradient:
+            z = z.detach()
+        sizes = [len(z_labelled), len(z_weak)]
+        opinions = []
+        for classifier in self.classifiers:
+            if isinstance(classifier, NormalizingFlowClassifier):
+                logits, log_prob = classifier.evaluate(z)
+                labelled, weak = logits.split(sizes)
+                opinions.append(Opinion(labelled, weak, log_prob[len(labelled) :]))
+            else:
+                labelled, weak = classifier(z).float().split(sizes)
+                opinions.append(Opinion(labelled, weak, None))
+        return opinions
+
+    @torch.no_grad()
+    def weigh(self, p: Tensor, opinions: list[Opinion]) -> tuple[Tensor, Tensor, Tensor]:
+        """τ (N,), agreement (N,) and the least auxiliary confidence (N,) for the main classifier's ``p`` (N, K)."""
+        others = [opinion.weak.detach().softmax(1) for opinion in opinions]
+        weight, agree = consensus_weights(p, others, self.disagree)
+        return weight, agree, torch.stack([q.amax(1) for q in others]).amin(0)
+
+    def losses(
+        self, opinions: list[Opinion], labels: Tensor, num_weight: float, p: Tensor | None, weight: Tensor
+    ) -> dict[str, Tensor]:
+        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, where ``p`` is given, the pseudo-label loss of Table 4.
+
+        L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density: no NUM.
+        """
+        terms: dict[str, list[Tensor]] = {}
+        for opinion in opinions:
+            terms.setdefault("auxiliary", []).append(labelled_loss(opinion.labelled, labels))
+            if opinion.log_prob is not None:
+                terms.setdefault("density", []).append(-num_weight * opinion.log_prob.mean())
+            if p is not None:
+                terms.setdefault("auxiliary_pseudo", []).append(pseudo_loss(opinion.weak, targets(p, True), weight))
+        return {name: torch.stack(values).sum() for name, values in terms.items()}

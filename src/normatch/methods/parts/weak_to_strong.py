@@ -1,0 +1,69 @@
+"""Weak views give pseudo-labels, strong views learn them: what FixMatch, NorMatch and their kin share."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from normatch.errors import UserError
+from normatch.methods.contract import Batch, Method, Settings, Task, ViewsWanted
+from normatch.methods.parts.alignment import Alignment
+from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
+from normatch.methods.parts.passes import Passes, embed
+from normatch.model import Model
+
+__all__ = ["WeakToStrong", "WeakToStrongSettings"]
+
+
+@dataclass(frozen=True)
+class WeakToStrongSettings(Settings):
+    """Choices that all methods share which teach strong views by weak ones."""
+
+    pseudo_label: Literal["soft", "onehot"] = "onehot"
+    """The target of the strong view: the probabilities themselves, or one-hot at their largest."""
+    alignment: bool = False
+    """Distribution alignment of the pseudo-labels."""
+    alignment_batches: int = 32
+    """Batches whose mean is the running distribution of classes."""
+    passes: Passes = "joint"
+    """All views in one pass through the backbone (the paper), or weak views apart and without gradients."""
+
+    def check(self) -> None:
+        if self.alignment_batches < 1:
+            raise UserError(f"settings.alignment_batches is {self.alignment_batches}: give at least 1")
+
+
+class WeakToStrong(Method):
+    """One weak and one strong view of each unlabelled image; subclasses say how far to trust a pseudo-label."""
+
+    views: ClassVar[ViewsWanted] = ViewsWanted(labelled=("weak",), unlabelled=("weak", "strong"))
+
+    def __init__(self, model: Model, task: Task, settings: WeakToStrongSettings) -> None:
+        super().__init__(model, task, settings)
+        self.alignment = Alignment(task.classes, settings.alignment_batches) if settings.alignment else None
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        (labelled,), (weak, strong) = batch.labelled, batch.unlabelled
+        return embed(self.model, labelled, weak, strong, self.settings.passes)
+
+    @torch.no_grad()
+    def believe(self, z_weak: Tensor) -> Tensor:
+        """p_d of the weak views (N, K), aligned where alignment is on."""
+        p: Tensor = self.model.head(z_weak.detach()).float().softmax(1)
+        if self.alignment is not None:
+            p = self.alignment(p)
+        return p
+
+    def losses(
+        self, z_labelled: Tensor, labels: Tensor, z_strong: Tensor, p: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        """L_x(θ_d) and L_u(θ_d)."""
+        target = targets(p, self.settings.pseudo_label == "onehot")
+        logits_labelled, logits_strong = self.model.head(torch.cat([z_labelled, z_strong])).split(
+            [len(z_labelled), len(z_strong)]
+        )
+        return {
+            "labelled": labelled_loss(logits_labelled, labels),
+            "unlabelled": pseudo_loss(logits_strong, target, weight),
+        }

@@ -1,0 +1,29 @@
+"""Weights of pseudo-labels: by threshold (FixMatch) and by consensus (NorMatch, eq. 3)."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["consensus_weights", "threshold_weights"]
+
+
+def threshold_weights(p: Tensor, threshold: float) -> Tensor:
+    """1 where the largest probability reaches the threshold, else 0. (N, K) → (N,)"""
+    return (p.amax(1) >= threshold).to(p.dtype)
+
+
+def consensus_weights(
+    main: Tensor, others: list[Tensor], disagree: Literal["min", "drop"] = "min"
+) -> tuple[Tensor, Tensor]:
+    """NCUE (eq. 3): τ = 1 where all classifiers name the same class, else the least of their confidences.
+
+    ``main`` and each of ``others`` are probabilities (N, K). Confidence is a classifier's largest probability.
+    ``drop`` is the variant of Table 1: τ = 0 on disagreement. Ties within a classifier go to its first largest class,
+    as in argmax. Returns τ (N,) and whether they agree (N,).
+    """
+    confidences = torch.stack([p.amax(1) for p in (main, *others)])
+    choices = torch.stack([p.argmax(1) for p in (main, *others)])
+    agree = (choices == choices[0]).all(0)
+    disputed = confidences.amin(0) if disagree == "min" else torch.zeros_like(confidences[0])
+    return torch.where(agree, torch.ones_like(disputed), disputed), agree

@@ -1,0 +1,20 @@
+"""Plain supervised training on the labelled images alone: what every other method must beat."""
+
+from typing import ClassVar
+
+from normatch.methods.contract import Batch, Method, Outcome, ViewsWanted, methods
+from normatch.methods.parts.losses import labelled_loss
+
+__all__ = ["Supervised"]
+
+
+@methods.named("supervised")
+class Supervised(Method):
+    """L = L_x(θ_d), on weakly augmented labelled images."""
+
+    summary: ClassVar[str] = "the labelled images alone"
+    views: ClassVar[ViewsWanted] = ViewsWanted(labelled=("weak",))
+
+    def forward(self, batch: Batch) -> Outcome:
+        (images,) = batch.labelled
+        return Outcome({"labelled": labelled_loss(self.model(images), batch.labels)}, {})

@@ -1,0 +1,98 @@
+"""What is trained and kept: normalisation, backbone, the head that predicts, and auxiliary classifiers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from normatch.flow import NormalizingFlowClassifier
+from normatch.nets import create_backbone
+
+__all__ = ["HeadSpec", "Model", "ModelSpec", "Normalise"]
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """A classifier on features: a linear softmax layer, a softmax MLP, or a normalizing-flow classifier.
+
+    ``mlp`` is the second discriminative classifier of Table 2: ``layers`` fully connected layers, each but the last
+    followed by ReLU and batch normalisation, as wide as the features, so about as large as the flow (0.09 M for 128).
+    """
+
+    kind: Literal["softmax", "mlp", "nfc"] = "softmax"
+    layers: int = 6
+    hidden: int = 32
+    means: Literal["zero", "normal"] = "zero"
+    dropout: bool = False
+
+    def build(self, dim: int, classes: int) -> nn.Module:
+        if self.kind == "nfc":
+            return NormalizingFlowClassifier(dim, classes, self.layers, self.hidden, self.means, self.dropout)
+        if self.kind == "mlp":
+            hidden = [m for _ in range(self.layers - 1) for m in (nn.Linear(dim, dim), nn.ReLU(), nn.BatchNorm1d(dim))]
+            return nn.Sequential(*hidden, _linear(dim, classes))
+        return _linear(dim, classes)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """All that is needed to build the model again: what ``model.json`` holds."""
+
+    backbone: str
+    shape: tuple[int, ...]
+    """(C, H, W) of an image, or (D,) of a feature vector."""
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    """Per channel (or feature), on the scale of the inputs: 0 … 255 for images."""
+    std: tuple[float, ...]
+    norm_momentum: float | None = None
+    head: HeadSpec = HeadSpec()
+    auxiliary: tuple[HeadSpec, ...] = ()
+
+
+class Normalise(nn.Module):
+    """(x − mean) / std per channel, from any number type to float32."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...], dims: int) -> None:
+        super().__init__()
+        shape = (1, -1) + (1,) * (dims - 1)
+        self.register_buffer("mean", torch.tensor(mean).view(shape))
+        self.register_buffer("std", torch.tensor(std).view(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.float() - self.mean) / self.std
+
+
+class Model(nn.Module):
+    """Inputs on their original scale → features → class logits.
+
+    Images may be uint8 or, where a method mixes them, float on the same 0 … 255 scale: mixing before or after a
+    linear normalisation is the same.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.normalise = Normalise(spec.mean, spec.std, len(spec.shape))
+        self.backbone = create_backbone(spec.backbone, spec.shape, spec.norm_momentum)
+        self.head = spec.head.build(self.backbone.features, len(spec.classes))
+        self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
+
+    def features(self, x: Tensor) -> Tensor:
+        z: Tensor = self.backbone(self.normalise(x))
+        return z
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+def _linear(dim: int, classes: int) -> nn.Linear:
+    layer = nn.Linear(dim, classes)
+    nn.init.xavier_normal_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

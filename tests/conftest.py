@@ -1,0 +1,61 @@
+"""What tests share: the real CIFAR-10 files, where they are at hand, and small problems."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from normatch.config import Config
+from normatch.methods import Batch, Method, Task, methods
+from normatch.model import Model, ModelSpec
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Tests run in parallel processes: more threads than cores only make them slower."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    """A run of seconds: digits, a few steps of a few images."""
+    from normatch import recipes
+
+    return recipes.digits().replace(
+        steps=12, epoch=4, batch=8, ratio=2, log_every=2, evaluate_every=4, checkpoint_every=3
+    )
+
+
+def make_method(name: str, **choices: object) -> Method:
+    """A method on a small network of 8×8 grey images and three classes."""
+    kind = methods.get(name)
+    settings = kind.Settings(**choices)
+    head, auxiliary = kind.heads(settings)
+    spec = ModelSpec("small-wide", (1, 8, 8), ("a", "b", "c"), (100.0,), (50.0,), head=head, auxiliary=auxiliary)
+    task = Task(classes=3, labelled=6, unlabelled=30, epoch=10, steps=100)
+    return kind(Model(spec), task, settings)
+
+
+def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: int = 14) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+
+    def images(n: int) -> torch.Tensor:
+        return torch.randint(0, 256, (n, *method.model.spec.shape), generator=generator, dtype=torch.uint8)
+
+    return Batch(
+        labelled=tuple(images(labelled) for _ in method.views.labelled),
+        labels=torch.arange(labelled) % method.task.classes,
+        unlabelled=tuple(images(unlabelled) for _ in method.views.unlabelled),
+        positions=torch.arange(unlabelled),
+        step=torch.tensor(step),
+        teacher=method.model,
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_cifar10() -> Path:
+    """The real CIFAR-10 in its lossless form, beside a checkout of the project."""
+    path = Path(__file__).parents[2] / "shared" / "data" / "cifar10"
+    if not path.is_dir():
+        pytest.skip(f"real CIFAR-10 pixels are not at {path}")
+    return path

@@ -1,0 +1,102 @@
+"""Every method, through the same questions."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map
+
+from normatch.methods import Outcome, methods
+from normatch.methods.parts.groups import OptimConfig
+from tests.conftest import make_batch, make_method
+
+NAMES = methods.names()
+each_method = pytest.mark.parametrize("name", NAMES)
+
+VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] + [
+    ("fixmatch", {"alignment": True, "pseudo_label": "soft", "passes": "split"}),
+    ("normatch", {"consensus": "drop"}),
+    ("normatch", {"auxiliary": "mlp"}),
+    ("normatch", {"auxiliary": "nfc+nfc", "passes": "split"}),
+    ("normatch", {"head": "nfc"}),
+    ("normatch", {"stop_gradient": False}),
+    ("normatch", {"auxiliary_pseudo_labels": True}),
+    ("normatch", {"alignment": False, "pseudo_label": "onehot"}),
+    ("normatch", {"flow_dropout": "first-epoch", "means": "normal"}),
+    ("normatch", {"accumulate_mixture": True, "flow_ramp": 0, "num_weight": 0.0}),
+]
+each_variant = pytest.mark.parametrize(("name", "choices"), VARIANTS, ids=lambda v: v if isinstance(v, str) else str(v))
+
+
+@each_variant
+def test_losses_are_finite_scalars_and_reach_every_parameter(name: str, choices: dict[str, object]) -> None:
+    method = make_method(name, **choices).train()
+    outcome = method(make_batch(method))
+    assert isinstance(outcome, Outcome)
+    assert outcome.losses
+    assert all(loss.shape == () and torch.isfinite(loss) for loss in outcome.losses.values())
+    assert all(metric.shape == () for metric in outcome.metrics.values())
+    torch.stack(list(outcome.losses.values())).sum().backward()
+    assert [n for n, p in method.named_parameters() if p.grad is None] == []
+
+
+@each_variant
+def test_each_parameter_has_one_optimiser(name: str, choices: dict[str, object]) -> None:
+    method = make_method(name, **choices)
+    grouped = [id(p) for group in method.groups(OptimConfig()) for p in group.params]
+    assert sorted(grouped) == sorted(id(p) for p in method.parameters())
+
+
+@each_variant
+def test_no_value_is_read_by_the_host(name: str, choices: dict[str, object]) -> None:
+    """Tensors without values: an ``.item()``, a branch or a shape that needs one raises."""
+    method = make_method(name, **choices).train()
+    batch = make_batch(method)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        fake = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x, batch)
+        method(fake)
+
+
+@each_variant
+def test_compiles_without_a_graph_break(name: str, choices: dict[str, object]) -> None:
+    method = make_method(name, **choices).train()
+    batch = make_batch(method)
+    torch._dynamo.reset()
+    compiled = torch.compile(method, fullgraph=True, backend="eager")
+    state = {k: v.clone() for k, v in method.state_dict().items()}
+    torch.manual_seed(0)
+    expected = method(batch)
+    method.load_state_dict(state)
+    torch.manual_seed(0)
+    got = compiled(batch)
+    for key, loss in expected.losses.items():
+        torch.testing.assert_close(got.losses[key], loss)
+
+
+@each_method
+def test_pseudo_labels_are_beliefs_without_gradients(name: str) -> None:
+    method = make_method(name).train()
+    pseudo = method(make_batch(method)).pseudo
+    if not method.views.unlabelled:
+        assert pseudo is None
+        return
+    assert pseudo is not None
+    assert not any(t.requires_grad for t in pseudo if t is not None)
+    assert ((pseudo.weight >= 0) & (pseudo.weight <= 1)).all()
+    assert pseudo.trusted.dtype == torch.bool
+    assert (pseudo.weight[pseudo.trusted] == 1).all()
+
+
+@each_method
+def test_the_same_state_gives_the_same_step(name: str) -> None:
+    first, second = make_method(name).train(), make_method(name).train()
+    first(make_batch(first, step=7))
+    second.load_state_dict(first.state_dict())
+    losses, again = first(make_batch(first)).losses, second(make_batch(second)).losses
+    assert {k: v.item() for k, v in losses.items()} == {k: v.item() for k, v in again.items()}
+
+
+@each_method
+def test_has_a_summary(name: str) -> None:
+    assert methods.get(name).summary
+    assert methods.get(name).__doc__

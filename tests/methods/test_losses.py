@@ -1,0 +1,69 @@
+"""Each loss against NumPy."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from normatch.flow import NormalizingFlowClassifier
+from normatch.methods.parts.consensus import Consensus
+from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
+
+Floats = NDArray[np.float64]
+rng = np.random.default_rng(0)
+LOGITS = rng.normal(size=(7, 4))
+LABELS = rng.integers(0, 4, size=7)
+TARGET = rng.dirichlet(np.ones(4), size=7)
+WEIGHT = rng.uniform(size=7)
+
+
+def log_softmax(x: Floats) -> Floats:
+    normalised: Floats = x - np.log(np.exp(x).sum(1, keepdims=True))
+    return normalised
+
+
+def test_labelled_loss() -> None:
+    expected = -log_softmax(LOGITS)[np.arange(7), LABELS].mean()
+    got = labelled_loss(torch.from_numpy(LOGITS), torch.from_numpy(LABELS))
+    np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
+
+
+def test_pseudo_loss_averages_over_all_items() -> None:
+    expected = sum(WEIGHT[i] * -(TARGET[i] * log_softmax(LOGITS)[i]).sum() for i in range(7)) / 7
+    got = pseudo_loss(*(torch.from_numpy(x) for x in (LOGITS, TARGET, WEIGHT)))
+    np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
+
+
+def test_targets() -> None:
+    p = torch.from_numpy(TARGET)
+    assert targets(p, one_hot=False) is p
+    np.testing.assert_array_equal(targets(p, one_hot=True).numpy(), np.eye(4)[TARGET.argmax(1)])
+
+
+def numpy_log_joint(flow: NormalizingFlowClassifier, z: torch.Tensor) -> tuple[Floats, Floats]:
+    """log N(f(z); μ_k, σ_k² I) + log π_k (N, K) from the flow's latent, and the log-determinant."""
+    latent, logdet = (t.detach().double().numpy() for t in flow.transform(z))
+    mixture = flow.mixture
+    means, scales = mixture.means.detach().double().numpy(), mixture.scales.detach().double().numpy()
+    weights = mixture.log_weights.detach().double().numpy()
+    d = latent.shape[1]
+    squared = ((latent[:, None] - means) ** 2).sum(2) / scales**2
+    return weights - 0.5 * (squared + d * np.log(2 * np.pi)) - d * np.log(scales), logdet
+
+
+def test_auxiliary_losses() -> None:
+    torch.manual_seed(0)
+    flow = NormalizingFlowClassifier(6, 4, means="normal")
+    z_labelled, z_weak = torch.randn(7, 6), torch.randn(9, 6)
+    consensus = Consensus(torch.nn.ModuleList([flow]), True, "min")
+    opinions = consensus.opinions(z_labelled, z_weak)
+    p = torch.from_numpy(rng.dirichlet(np.ones(4), size=9)).float()
+    weight = torch.from_numpy(rng.uniform(size=9)).float()
+    losses = consensus.losses(opinions, torch.from_numpy(LABELS), 0.5, p, weight)
+
+    joint, _ = numpy_log_joint(flow, z_labelled)
+    np.testing.assert_allclose(losses["auxiliary"].item(), -log_softmax(joint)[np.arange(7), LABELS].mean(), rtol=1e-4)
+    joint, logdet = numpy_log_joint(flow, z_weak)
+    marginal = np.log(np.exp(joint).sum(1)) + logdet
+    np.testing.assert_allclose(losses["density"].item(), -0.5 * marginal.mean(), rtol=1e-4)
+    entropy = -log_softmax(joint)[np.arange(9), p.argmax(1).numpy()]
+    np.testing.assert_allclose(losses["auxiliary_pseudo"].item(), (weight.numpy() * entropy).mean(), rtol=1e-4)

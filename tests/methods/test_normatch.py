@@ -1,0 +1,110 @@
+"""NorMatch's own promises: the flow never moves the backbone, the ramp, the choices of the paper's tables."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from normatch.errors import UserError
+from normatch.flow import NormalizingFlowClassifier
+from normatch.methods.normatch import NorMatch, NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
+from tests.conftest import make_batch, make_method
+
+
+def backbone_gradients(method: NorMatch, *names: str) -> list[Tensor]:
+    method.zero_grad()
+    outcome = method.train()(make_batch(method))
+    torch.stack([outcome.losses[name] for name in names]).sum().backward()
+    return [p.grad for p in method.model.backbone.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("auxiliary", ["nfc", "nfc+nfc", "mlp"])
+def test_auxiliary_losses_leave_the_backbone_alone(auxiliary: str) -> None:
+    method = make_method("normatch", auxiliary=auxiliary)
+    assert isinstance(method, NorMatch)
+    names = ["auxiliary"] if auxiliary == "mlp" else ["auxiliary", "density"]
+    assert all((g == 0).all() for g in backbone_gradients(method, *names))
+    assert all((p.grad != 0).any() for p in method.model.auxiliary.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("loss", ["auxiliary", "density"])
+def test_and_not_when_stop_gradient_is_off(loss: str) -> None:
+    method = make_method("normatch", stop_gradient=False, means="normal")
+    assert isinstance(method, NorMatch)
+    gradients = backbone_gradients(method, loss)
+    assert len(gradients) == len(list(method.model.backbone.parameters()))
+    assert any((g != 0).any() for g in gradients)
+
+
+def test_main_losses_leave_the_flow_alone() -> None:
+    method = make_method("normatch").train()
+    losses = method(make_batch(method)).losses
+    (losses["labelled"] + losses["unlabelled"]).backward()
+    assert all(p.grad is None for p in method.model.auxiliary.parameters())
+
+
+@pytest.mark.parametrize(("step", "ramp"), [(0, 0.0), (9, 0.0), (10, 0.2), (25, 0.4), (49, 0.8), (50, 1.0), (99, 1.0)])
+def test_auxiliary_losses_grow_over_five_epochs(step: int, ramp: float) -> None:
+    method = make_method("normatch")
+    assert isinstance(method, NorMatch)
+    assert method.ramp(torch.tensor(step)).item() == pytest.approx(ramp)
+
+
+def test_lambda_scales_the_density_alone() -> None:
+    losses = []
+    for weight in (1e-6, 3e-6):
+        torch.manual_seed(0)
+        method = make_method("normatch", num_weight=weight).train()
+        losses.append(method(make_batch(method)).losses)
+    assert losses[1]["density"].item() == pytest.approx(3 * losses[0]["density"].item())
+    assert losses[1]["auxiliary"].item() == losses[0]["auxiliary"].item()
+
+
+def test_flows_are_trained_by_adamw_and_clipped() -> None:
+    groups = make_method("normatch").groups(OptimConfig())
+    assert [(g.rule, g.lr, g.weight_decay, g.clip) for g in groups] == [
+        ("sgd", 0.03, 5e-4, None),
+        ("sgd", 0.03, 0.0, None),
+        ("adamw", 1e-3, 5e-4, 50.0),
+    ]
+
+
+def test_the_published_mistake_is_a_switch() -> None:
+    *_, last = make_method("normatch", accumulate_mixture=True).groups(OptimConfig())
+    assert last.accumulate
+    assert last.clip is None
+    assert len(last.params) == 3  # means, scales, weights
+
+
+def test_dropout_is_on_in_the_first_epoch_only() -> None:
+    method = make_method("normatch", flow_dropout="first-epoch").train()
+    (flow,) = (m for m in method.modules() if isinstance(m, NormalizingFlowClassifier))
+    rates = []
+    for step in (0, 9, 10):
+        method(make_batch(method, step=step))
+        assert flow.dropout_rate is not None
+        rates.append(flow.dropout_rate.item())
+    assert rates == [0.5, 0.5, 0.0]
+
+
+def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
+    method = make_method("normatch", auxiliary="mlp")
+    dim = 128
+    assert method.model.backbone.features == dim
+    size = sum(p.numel() for p in method.model.auxiliary.parameters())
+    assert 80_000 < size < 95_000  # 0.09 M in Table 2
+
+
+@pytest.mark.parametrize(
+    ("choices", "names"),
+    [
+        ({"stop_gradient": False, "passes": "split"}, "stop_gradient"),
+        ({"num_weight": -1.0}, "num_weight"),
+        ({"flow_layers": 0}, "flow_layers"),
+        ({"alignment_batches": 0}, "alignment_batches"),
+        ({"auxiliary": "mlp", "accumulate_mixture": True}, "accumulate_mixture"),
+    ],
+)
+def test_contradictions_are_named(choices: dict[str, object], names: str) -> None:
+    with pytest.raises(UserError, match=names):
+        NorMatchSettings(**choices).check()  # type: ignore[arg-type]

@@ -1,0 +1,72 @@
+"""NCUE (eq. 3) and FixMatch's threshold by truth table, and against ten lines of NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from normatch.methods.parts.weights import consensus_weights, threshold_weights
+
+Floats = NDArray[np.float64]
+
+TABLE = {
+    "agreement": ([[0.6, 0.4]], [[[0.9, 0.1]]], 1.0, 0.0, True),
+    "agreement without confidence": ([[0.51, 0.49]], [[[0.5001, 0.4999]]], 1.0, 0.0, True),
+    "disagreement, main less sure": ([[0.6, 0.4]], [[[0.2, 0.8]]], 0.6, 0.0, False),
+    "disagreement, flow less sure": ([[0.9, 0.1]], [[[0.3, 0.7]]], 0.7, 0.0, False),
+    "a tie goes to the first class": ([[0.5, 0.5]], [[[0.7, 0.3]]], 1.0, 0.0, True),
+    "a tie against the second class": ([[0.5, 0.5]], [[[0.3, 0.7]]], 0.5, 0.0, False),
+    "two ties agree": ([[0.5, 0.5]], [[[0.5, 0.5]]], 1.0, 0.0, True),
+    "three agree": ([[0.6, 0.4]], [[[0.9, 0.1]], [[0.7, 0.3]]], 1.0, 0.0, True),
+    "first of three differs": ([[0.4, 0.6]], [[[0.9, 0.1]], [[0.7, 0.3]]], 0.6, 0.0, False),
+    "second of three differs": ([[0.6, 0.4]], [[[0.2, 0.8]], [[0.9, 0.1]]], 0.6, 0.0, False),
+    "last of three differs": ([[0.9, 0.1]], [[[0.8, 0.2]], [[0.45, 0.55]]], 0.55, 0.0, False),
+    "three classes, all differ": ([[0.5, 0.3, 0.2]], [[[0.2, 0.6, 0.2]], [[0.1, 0.1, 0.8]]], 0.5, 0.0, False),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_truth_table(case: str) -> None:
+    main, others, least, dropped, agreed = TABLE[case]
+    p, q = torch.tensor(main), [torch.tensor(o) for o in others]
+    weight, agree = consensus_weights(p, q, "min")
+    assert weight.item() == pytest.approx(least)
+    assert agree.item() is agreed
+    assert consensus_weights(p, q, "drop")[0].item() == pytest.approx(1.0 if agreed else dropped)
+
+
+def numpy_consensus(ps: Floats) -> Floats:
+    """Eq. 3 for classifiers ps (J, N, K), item by item."""
+    weights = []
+    for i in range(ps.shape[1]):
+        choices = {int(np.argmax(p[i])) for p in ps}
+        weights.append(1.0 if len(choices) == 1 else min(float(p[i].max()) for p in ps))
+    return np.array(weights)
+
+
+def probabilities(classifiers: int) -> st.SearchStrategy[Floats]:
+    shape = st.tuples(st.just(classifiers), st.integers(1, 6), st.integers(2, 5))
+    return shape.flatmap(lambda s: arrays(np.float64, s, elements=st.floats(0.01, 1))).map(
+        lambda x: x / x.sum(-1, keepdims=True)
+    )
+
+
+@pytest.mark.parametrize("classifiers", [2, 3])
+def test_consensus_equals_numpy(classifiers: int) -> None:
+    @given(probabilities(classifiers))
+    def check(ps: Floats) -> None:
+        main, *others = (torch.from_numpy(p) for p in ps)
+        weight, agree = consensus_weights(main, others)
+        np.testing.assert_allclose(weight.numpy(), numpy_consensus(ps))
+        assert ((weight == 1) | ~agree).all()
+        assert ((weight > 0) & (weight <= 1)).all()
+
+    check()
+
+
+def test_threshold() -> None:
+    p = torch.tensor([[0.95, 0.05], [0.94, 0.06], [0.02, 0.98]], dtype=torch.float64)
+    assert threshold_weights(p, 0.95).tolist() == [1, 0, 1]

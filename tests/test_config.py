@@ -1,0 +1,78 @@
+"""Configs: JSON and back, checks that name field and allowed values."""
+
+import json
+from typing import Any
+
+import pytest
+
+from normatch.config import Config, from_json, to_json
+from normatch.errors import UserError
+from normatch.methods.fixmatch import FixMatchSettings
+from normatch.methods.normatch import NorMatchSettings
+from normatch.recipes import recipes
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_survives_json(name: str) -> None:
+    config = recipes.get(name).build()
+    assert config.name == name
+    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_names_things_that_exist(name: str) -> None:
+    from normatch.data import sources
+    from normatch.nets import backbones
+
+    config = recipes.get(name).build()
+    source = sources.get(config.data)
+    assert backbones.get(config.backbone).supports(source.shape)
+    assert config.labels is None or config.labels % source.classes == 0
+
+
+def test_the_papers_numbers_are_the_defaults() -> None:
+    config = recipes.get("cifar10-40").build()
+    assert (config.steps, config.epoch, config.batch, config.ratio, config.ema) == (2**20, 1024, 64, 7, 0.999)
+    assert (config.optim.lr, config.optim.momentum, config.optim.weight_decay) == (0.03, 0.9, 5e-4)
+    assert config.settings == NorMatchSettings(
+        pseudo_label="soft",
+        alignment=True,
+        consensus="min",
+        auxiliary="nfc",
+        head="softmax",
+        stop_gradient=True,
+        num_weight=1e-6,
+        flow_layers=6,
+        flow_lr=1e-3,
+        passes="joint",
+        means="zero",
+    )
+
+
+def test_another_method_brings_its_own_settings() -> None:
+    assert Config().replace(method="fixmatch").settings == FixMatchSettings(threshold=0.95)
+    with pytest.raises(UserError, match="takes FixMatchSettings"):
+        Config(method="fixmatch", settings=NorMatchSettings())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"device": "tpu"}, "device is 'tpu': choose from auto, cpu, cuda"),
+        ({"steps": 1.5}, "steps is 1.5: give int"),
+        ({"steps": True}, "steps is True"),
+        ({"labels": "many"}, "labels is 'many': give int or None"),
+        ({"settings": NorMatchSettings(consensus="max")}, "settings.consensus is 'max': choose from min, drop"),  # type: ignore[arg-type]
+        ({"norm_momentum": 0.0}, "norm_momentum is 0.0"),
+        ({"method": "nomatch"}, "unknown method 'nomatch'"),
+    ],
+)
+def test_errors_name_the_field_and_what_is_allowed(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        Config().replace(**change)
+    assert message in str(error.value)
+
+
+def test_an_unknown_field_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"unknown field optim.speed: choose from lr, momentum, weight_decay"):
+        from_json(Config, {"optim": {"speed": 1}})
