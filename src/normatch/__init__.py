@@ -1,0 +1,52 @@
+"""Train an image classifier from a handful of labels and many unlabelled images."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normatch import recipes
+    from normatch.config import Config
+    from normatch.engine.run import Run
+    from normatch.engine.train import train
+    from normatch.errors import UserError
+    from normatch.estimator import NorMatchClassifier
+    from normatch.evaluate.predictor import Predictor, load
+    from normatch.flow import NormalizingFlowClassifier
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Config",
+    "NorMatchClassifier",
+    "NormalizingFlowClassifier",
+    "Predictor",
+    "Run",
+    "UserError",
+    "load",
+    "recipes",
+    "train",
+]
+
+# Names are found on first use, so that `import normatch` costs nothing beyond what is used of it.
+_HOMES = {
+    "Config": "normatch.config",
+    "NorMatchClassifier": "normatch.estimator",
+    "NormalizingFlowClassifier": "normatch.flow",
+    "Predictor": "normatch.evaluate.predictor",
+    "Run": "normatch.engine.run",
+    "UserError": "normatch.errors",
+    "load": "normatch.evaluate.predictor",
+    "train": "normatch.engine.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "recipes":
+        return importlib.import_module("normatch.recipes")
+    raise AttributeError(f"module 'normatch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

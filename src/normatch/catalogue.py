@@ -1,0 +1,23 @@
+"""What can be named in a config, with a line on each."""
+
+from typing import Literal
+
+from normatch.data import sources
+from normatch.methods import methods
+from normatch.nets import backbones
+from normatch.recipes import recipes
+
+__all__ = ["Kind", "catalogue"]
+
+Kind = Literal["methods", "datasets", "backbones", "recipes"]
+
+
+def catalogue(kind: Kind) -> list[dict[str, str]]:
+    """One entry a name: ``name`` and ``summary``."""
+    summaries = {
+        "methods": lambda: ((name, method.summary) for name, method in methods.items()),
+        "datasets": lambda: ((name, source.summary) for name, source in sources.items()),
+        "backbones": lambda: ((name, spec.summary) for name, spec in backbones.items()),
+        "recipes": lambda: ((name, recipe.summary) for name, recipe in recipes.items()),
+    }
+    return [{"name": name, "summary": summary} for name, summary in summaries[kind]()]

@@ -1,0 +1,208 @@
+"""The command line: one short function per verb."""
+
+import csv
+import json as jsonlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from normatch.errors import UserError
+
+__all__ = ["main"]
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; what the user can mend is one line on standard error and exit code 2."""
+    verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        if verb in ("-h", "--help"):
+            print(_help())
+        elif verb == "--version":
+            import normatch
+
+            print(normatch.__version__)
+        elif verb not in VERBS:
+            raise UserError(f"unknown verb {verb!r}: choose from {', '.join(VERBS)}")
+        else:
+            VERBS[verb](rest)
+    except UserError as error:
+        print(f"normatch: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has had enough; what is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("normatch: stopped; a run that has begun goes on with --resume", file=sys.stderr)
+        return 1
+    return 0
+
+
+def train(argv: list[str]) -> None:
+    """Train a recipe, or your own data with --data, into a new folder."""
+    from normatch.arguments import parse_train
+    from normatch.engine import train as run_training
+    from normatch.engine.progress import shown
+
+    given = parse_train(argv)
+    with shown(f"{given.config.name} {given.config.method}") as progress:
+        run = run_training(given.config, given.out, resume=given.resume, progress=progress)
+    print(run.describe())
+
+
+def evaluate(argv: list[str]) -> None:
+    """Score a finished run on its held-out items."""
+    from tyro.conf import Positional
+
+    from normatch.evaluate.score import describe, score_run
+
+    def verb(
+        run: Positional[Path],
+        on: Literal["auto", "test", "validation"] = "auto",
+        data_root: Path | None = None,
+        device: Device = "auto",
+        json: bool = False,
+    ) -> None:
+        """Score a finished run on its held-out items.
+
+        Args:
+            run: Folder of the run.
+            on: Which items; auto is the test set, or the validation items where there is none.
+            data_root: Folder that holds the data sets' files, where it has moved.
+            device: Where to compute.
+            json: Print one JSON object.
+        """
+        report = score_run(run, on=on, data_root=data_root, device=device)
+        print(jsonlib.dumps(report) if json else describe(report))
+
+    _run(verb, "eval", argv)
+
+
+def predict(argv: list[str]) -> None:
+    """Label images with a trained model."""
+    from tyro.conf import Positional
+
+    from normatch.data import find_images
+    from normatch.evaluate.predictor import load
+    from normatch.files import replacing
+
+    def verb(
+        run: Positional[Path], inputs: Positional[tuple[Path, ...]], out: Path | None = None, device: Device = "auto"
+    ) -> None:
+        """Label image files, or all images of folders, with a trained model.
+
+        Args:
+            run: Folder of the run.
+            inputs: Image files or folders.
+            out: CSV file to write (path, label, probability); standard output by default.
+            device: Where to compute.
+        """
+        model = load(run, device)
+        paths = find_images(inputs)
+        rows = model.label(paths)
+        if out is None:
+            _write_table(sys.stdout, rows)
+        else:
+            with replacing(out) as part, part.open("w", newline="", encoding="utf-8") as file:
+                _write_table(file, rows)
+            print(f"{len(paths)} images: {out}")
+
+    _run(verb, "predict", argv)
+
+
+def list_(argv: list[str]) -> None:
+    """What there is: methods, datasets, backbones, recipes."""
+    from tyro.conf import Positional
+
+    from normatch.catalogue import catalogue
+
+    def verb(what: Positional[Literal["methods", "datasets", "backbones", "recipes"]], json: bool = False) -> None:
+        """List what can be named in a config.
+
+        Args:
+            what: The kind of thing.
+            json: Print a JSON array of objects with a name.
+        """
+        rows = catalogue(what)
+        if json:
+            print(jsonlib.dumps(rows))
+        else:
+            width = max(len(row["name"]) for row in rows)
+            print("\n".join(f"{row['name']:<{width}}  {row['summary']}" for row in rows))
+
+    _run(verb, "list", argv)
+
+
+def data(argv: list[str]) -> None:
+    """Fetch a data set: normatch data get NAME."""
+    from tyro.conf import Positional
+
+    from normatch.data import data_root, get, sources
+    from normatch.engine.progress import downloading
+
+    def verb(action: Positional[Literal["get"]], name: Positional[str], root: Path | None = None) -> None:
+        """Download a data set from its own site, check it, and keep it where training looks for it.
+
+        Args:
+            action: get.
+            name: The data set: see `normatch list datasets`.
+            root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+        """
+        source = sources.get(name)
+        with downloading() as progress:
+            files = get(source, root or data_root(), progress)
+        print("\n".join(map(str, files)) or f"{name} is part of scikit-learn: nothing to fetch")
+
+    _run(verb, "data", argv)
+
+
+def demo(argv: list[str]) -> None:
+    """Four methods on the same 40 labelled digits, in about a minute."""
+    from normatch.demo import run_demo
+
+    def verb(seed: int = 0, out: Path | None = None) -> None:
+        """Supervised training, LabelSpreading, FixMatch and NorMatch on the same 40 labelled digits.
+
+        Args:
+            seed: Draws the labels and the held-out digits.
+            out: New folder for the runs; by default they are not kept.
+        """
+        run_demo(seed, out)
+
+    _run(verb, "demo", argv)
+
+
+VERBS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "eval": evaluate,
+    "predict": predict,
+    "list": list_,
+    "data": data,
+    "demo": demo,
+}
+
+
+def _run(verb: Callable[..., None], name: str, argv: list[str]) -> None:
+    from normatch.arguments import parse
+
+    parse(verb, name, argv)
+
+
+def _help() -> str:
+    verbs = "\n".join(f"  {name:<9}{(function.__doc__ or '').strip()}" for name, function in VERBS.items())
+    return (
+        "usage: normatch VERB [options]\n\n"
+        "Train an image classifier from a handful of labels and many unlabelled images.\n\n"
+        f"{verbs}\n\n"
+        "normatch VERB --help explains a verb. Exit codes: 0 done, 2 the input is wrong, 1 anything else."
+    )
+
+
+def _write_table(file: Any, rows: list[dict[str, str]]) -> None:
+    table = csv.DictWriter(file, list(rows[0]))
+    table.writeheader()
+    table.writerows(rows)

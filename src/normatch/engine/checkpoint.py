@@ -1,0 +1,43 @@
+"""All that resume needs, in one safetensors file a checkpoint: whole or absent, never pickled."""
+
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from normatch.errors import UserError
+from normatch.files import replacing
+
+__all__ = ["load_latest", "save"]
+
+NAME = re.compile(r"step-(\d+)\.safetensors")
+
+
+def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
+    """Write the checkpoint of ``step``; earlier ones are removed only once it is in place."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"step-{step:08d}.safetensors"
+    with replacing(path) as part:
+        part.write_bytes(save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    for other in folder.iterdir():
+        if other != path:
+            other.unlink()
+
+
+def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
+    """(step, tensors) of the newest checkpoint, or None where there is none yet."""
+    found = (
+        {int(m[1]): path for path in folder.glob("*") if (m := NAME.fullmatch(path.name))} if folder.is_dir() else {}
+    )
+    if not found:
+        return None
+    step = max(found)
+    try:
+        return step, load_file(found[step])
+    except SafetensorError as error:
+        raise UserError(
+            f"checkpoint {found[step]} is damaged ({error}): remove it to go on from an earlier one"
+        ) from error

@@ -1,0 +1,47 @@
+"""How good pseudo-labels are: the curves of Figures 3 and 4, computed beside the method, which never sees the truth."""
+
+import torch
+from torch import Tensor
+
+from normatch.data import UNKNOWN
+from normatch.methods import PseudoLabels
+
+__all__ = ["HIGH_CONFIDENCE", "Mean", "pseudo_label_curves"]
+
+HIGH_CONFIDENCE = 0.95
+"""The threshold to which Figures 3 and 4 and Table 3 compare."""
+
+Mean = tuple[Tensor, Tensor]
+"""A mean that is still open: a sum and a count."""
+
+
+def pseudo_label_curves(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Mean]:
+    """Open means over the batch; those that need the truth count only images whose class is known.
+
+    Figure 3: shares trusted, above the threshold, and correct. Figure 4: accuracy of trusted, distrusted and
+    above-threshold pseudo-labels, mean weight of the distrusted, uncertainty 1 − p̄ of both classifiers.
+    """
+    every = torch.ones_like(pseudo.weight)
+    trusted = pseudo.trusted.to(every.dtype)
+    distrusted = 1 - trusted
+    confident = (pseudo.confidence > HIGH_CONFIDENCE).to(every.dtype)
+    known = (truth != UNKNOWN).to(every.dtype)
+    correct = (pseudo.label == truth).to(every.dtype)
+    curves = {
+        "pseudo/trusted": _mean(trusted, every),
+        "pseudo/confident": _mean(confident, every),
+        "pseudo/correct": _mean(correct, known),
+        "pseudo/accuracy_trusted": _mean(correct, known * trusted),
+        "pseudo/accuracy_distrusted": _mean(correct, known * distrusted),
+        "pseudo/accuracy_confident": _mean(correct, known * confident),
+        "pseudo/weight": _mean(pseudo.weight, every),
+        "pseudo/weight_distrusted": _mean(pseudo.weight, distrusted),
+        "pseudo/uncertainty": _mean(1 - pseudo.confidence, every),
+    }
+    if pseudo.auxiliary is not None:
+        curves["pseudo/uncertainty_auxiliary"] = _mean(1 - pseudo.auxiliary, every)
+    return curves
+
+
+def _mean(values: Tensor, weights: Tensor) -> Mean:
+    return (values * weights).sum(), weights.sum()

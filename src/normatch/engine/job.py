@@ -1,0 +1,93 @@
+"""A config made ready to train: data read, labels drawn, method built. What can be wrong is wrong here, before any
+folder is made."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from normatch.augment import Views
+from normatch.config import Config
+from normatch.data import Corpus, Dataset, Split, draw_split, hold_out, load_corpus
+from normatch.engine.runtime import Runtime
+from normatch.errors import UserError
+from normatch.methods import Method, Task, methods
+from normatch.model import Model, ModelSpec
+from normatch.seeding import derive
+
+__all__ = ["Job", "open_corpus", "prepare"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the training loop needs."""
+
+    config: Config
+    corpus: Corpus
+    split: Split
+    runtime: Runtime
+    views: Views
+    method: Method
+
+
+def open_corpus(config: Config) -> Corpus:
+    """The data of a run, with its test items held out where the data set brings none of its own."""
+    corpus = load_corpus(config.data, config.data_root, image_size=config.image_size)
+    return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
+
+
+def prepare(config: Config, corpus: Corpus | None = None) -> Job:
+    """Read, check and build. The first weights are a function of the seed alone."""
+    runtime = Runtime.of(config)
+    corpus = corpus or open_corpus(config)
+    split = draw_split(
+        corpus,
+        config.labels,
+        config.seed,
+        validation=config.validation,
+        include_labelled=config.include_labelled,
+        fold=config.fold,
+    )
+    method_type = methods.get(config.method)
+    if method_type.views.unlabelled and not len(split.unlabelled):
+        raise UserError(
+            f"method {config.method!r} needs unlabelled items, and there are none: add some, "
+            "set include_labelled, or choose method 'supervised'"
+        )
+    mean, std = _statistics(corpus.train)
+    head, auxiliary = method_type.heads(config.settings)
+    spec = ModelSpec(
+        backbone=config.backbone,
+        shape=corpus.train.shape,
+        classes=corpus.train.classes,
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+        norm_momentum=config.norm_momentum,
+        head=head,
+        auxiliary=auxiliary,
+    )
+    task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(derive(config.seed, "weights"))
+        method = method_type(Model(spec), task, config.settings)
+    centre, scale = (torch.from_numpy(v).float().to(runtime.device) for v in (mean, std))
+    views = Views(spec.shape, config.augment, centre=centre, scale=scale)
+    method.to(runtime.device)
+    if runtime.device.type == "cuda" and len(spec.shape) == 3:
+        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Job(config, corpus, split, runtime, views, method)
+
+
+def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each channel or feature; a constant one has deviation 1."""
+    if dataset.is_images:
+        # From the counts of the 256 grey levels: exact, and without a float copy of the images.
+        levels = np.arange(256.0)
+        counts = [np.bincount(dataset.inputs[..., c].ravel(), minlength=256) for c in range(dataset.shape[0])]
+        mean = np.array([np.average(levels, weights=n) for n in counts])
+        std = np.array([np.average((levels - m) ** 2, weights=n) ** 0.5 for m, n in zip(mean, counts, strict=True)])
+    else:
+        mean = dataset.inputs.mean(0, dtype=np.float64)
+        std = dataset.inputs.std(0, dtype=np.float64)
+    return mean, np.where(std > 0, std, 1.0)

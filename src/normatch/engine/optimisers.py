@@ -1,0 +1,87 @@
+"""The optimisers of a method's parameter groups, with learning rates that live on the device."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normatch.engine.schedule import cosine
+from normatch.methods.parts.groups import Group, OptimConfig
+
+__all__ = ["Optimisers"]
+
+
+class Optimisers:
+    """SGD and AdamW side by side, one schedule for all.
+
+    Learning rates are 0-d tensors, so that a captured graph follows the schedule by itself.
+    """
+
+    def __init__(self, groups: list[Group], optim: OptimConfig, total: int, device: torch.device) -> None:
+        self.groups = groups
+        self.total = total
+        self._rates: list[tuple[Tensor, float]] = []
+        sgd = [self._entry(g, device) for g in groups if g.rule == "sgd"]
+        adamw = [self._entry(g, device) for g in groups if g.rule == "adamw"]
+        self._optimisers: list[torch.optim.Optimizer] = []
+        if sgd:
+            self._optimisers.append(
+                torch.optim.SGD(sgd, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
+            )
+        if adamw:
+            capturable = device.type == "cuda"
+            self._optimisers.append(torch.optim.AdamW(adamw, fused=True, capturable=capturable))
+
+    def _entry(self, group: Group, device: torch.device) -> dict[str, Any]:
+        rate = torch.tensor(group.lr, device=device)
+        self._rates.append((rate, group.lr))
+        return {"params": group.params, "lr": rate, "weight_decay": group.weight_decay}
+
+    def zero(self) -> None:
+        for group in self.groups:
+            if not group.accumulate:
+                for p in group.params:
+                    p.grad = None
+
+    def step(self, step: Tensor) -> None:
+        """Clip, set the rates for ``step`` and update every parameter."""
+        factor = cosine(step, self.total)
+        for rate, base in self._rates:
+            rate.copy_(base * factor)
+        for group in self.groups:
+            if group.clip is not None:
+                nn.utils.clip_grad_norm_(group.params, group.clip, foreach=True)
+        for optimiser in self._optimisers:
+            optimiser.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a resumed run needs, flat and named; accumulated gradients included."""
+        tensors = {
+            f"{i}.{j}.{name}": value
+            for i, optimiser in enumerate(self._optimisers)
+            for j, entry in optimiser.state_dict()["state"].items()
+            for name, value in entry.items()
+        }
+        for i, p in self._accumulated():
+            if p.grad is not None:
+                tensors[f"gradient.{i}"] = p.grad
+        return tensors
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        for i, optimiser in enumerate(self._optimisers):
+            state: dict[int, dict[str, Tensor]] = {}
+            for key, value in tensors.items():
+                head, *rest = key.split(".", 2)
+                if head == str(i):
+                    state.setdefault(int(rest[0]), {})[rest[1]] = value
+            # load_state_dict replaces the rates by copies: the schedule's own tensors are put back.
+            rates = [group["lr"] for group in optimiser.param_groups]
+            optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = rate
+        for i, p in self._accumulated():
+            if f"gradient.{i}" in tensors:
+                p.grad = tensors[f"gradient.{i}"].to(p.device)
+
+    def _accumulated(self) -> list[tuple[int, nn.Parameter]]:
+        return list(enumerate(p for group in self.groups if group.accumulate for p in group.params))

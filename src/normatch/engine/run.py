@@ -1,0 +1,114 @@
+"""The folder of a run, readable without us, never overwritten."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from normatch.config import Config, from_json, to_json
+from normatch.data import Split
+from normatch.errors import UserError
+from normatch.files import read_json, replacing, write_json
+
+__all__ = ["Run"]
+
+
+class Run:
+    """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``checkpoint/``, and once it is finished
+    ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, path: Path, config: Config, split: Split) -> "Run":
+        """A new folder, which appears whole or not at all."""
+        cls.must_be_new(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        write_json(part / "config.json", to_json(config))
+        write_json(part / "split.json", split.to_json())
+        (part / "checkpoint").mkdir()
+        os.rename(part, path)
+        return cls(path)
+
+    @staticmethod
+    def must_be_new(path: Path) -> None:
+        if path.exists():
+            raise UserError(f"{path} exists already: continue it with --resume, or choose another --out")
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        if not (path / "config.json").is_file():
+            raise UserError(f"{path} is no run (it has no config.json): give the folder that `normatch train` wrote")
+        return cls(path)
+
+    @property
+    def config(self) -> Config:
+        try:
+            return from_json(Config, read_json(self.path / "config.json"))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise UserError(
+                f"{self.path / 'config.json'} cannot be read ({error}): restore it or train again"
+            ) from error
+
+    @property
+    def split(self) -> Split:
+        try:
+            return Split.from_json(read_json(self.path / "split.json"))
+        except (OSError, KeyError, ValueError) as error:
+            raise UserError(
+                f"{self.path / 'split.json'} cannot be read ({error!r}): restore it or train again"
+            ) from error
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").is_file()
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the run reached: accuracy of the last averaged weights, steps, time, hardware, versions, date."""
+        if not self.finished:
+            raise UserError(f"{self.path} is not finished: continue it with --resume")
+        result: dict[str, Any] = read_json(self.path / "result.json")
+        return result
+
+    @property
+    def accuracy(self) -> float | None:
+        """Test accuracy (validation accuracy where there is no test set), None where neither is known."""
+        accuracy: float | None = self.result["accuracy"]
+        return accuracy
+
+    def describe(self) -> str:
+        """The result in a line."""
+        result = self.result
+        items = f"{result['n']} {result['evaluated_on']} items"
+        reached = f"accuracy {result['accuracy']:.2%} on {items}, " if result["n"] else ""
+        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s: {self.path}"
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        if path.is_file():
+            with path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    yield json.loads(line)
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics of steps that a resumed run will do again, and a last line cut off by a kill."""
+        path = self.path / "metrics.jsonl"
+        if not path.is_file():
+            return
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if not line.endswith("\n") or json.loads(line)["step"] > step:
+                break
+            kept.append(line)
+        with replacing(path) as part:
+            part.write_text("".join(kept), encoding="utf-8")

@@ -1,0 +1,170 @@
+"""Training from a config to a finished run: the loop around the step."""
+
+import csv
+import datetime
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import normatch
+from normatch.config import Config, to_json
+from normatch.data import Dataset, Pool
+from normatch.engine import checkpoint
+from normatch.engine.job import Job, prepare
+from normatch.engine.progress import Progress, quiet
+from normatch.engine.recorder import Record, Recorder, RunRecorder
+from normatch.engine.run import Run
+from normatch.engine.step import Step
+from normatch.errors import UserError
+from normatch.files import replacing, write_json
+from normatch.inference import features, logits
+from normatch.weights import save_model
+
+__all__ = ["Loop", "train"]
+
+MAY_DIFFER = {"device", "precision", "compile", "deterministic", "data_root", "name"}
+"""Fields that say where a run is trained, not what it is: a resumed run may change them."""
+
+
+def train(config: Config, out: Path | str | None = None, *, resume: bool = False, progress: Progress = quiet) -> Run:
+    """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
+
+    An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
+    had never been stopped.
+    """
+    path = Path(out) if out is not None else Path("runs") / config.name
+    if resume:
+        run = Run.open(path)
+        _must_match(run, config)
+        if run.finished:
+            return run
+        job = prepare(config)
+        if run.split.to_json() != job.split.to_json():
+            raise UserError(f"the data has changed since {path} was started: its labelled items are others now")
+    else:
+        Run.must_be_new(path)
+        job = prepare(config)
+        run = Run.create(path, config, job.split)
+    with job.runtime.scope():
+        loop = Loop(job)
+        found = checkpoint.load_latest(path / "checkpoint")
+        if found is not None:
+            loop.step.load(found[1], found[0])
+        run.forget_after(loop.step.done)
+        loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
+        with RunRecorder(path, loop.step.done) as recorder:
+            loop.run(recorder, progress, path / "checkpoint")
+        _finish(run, loop)
+    return run
+
+
+class Loop:
+    """Steps, with evaluations, records and checkpoints where they are due."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.config = job.config
+        device = job.runtime.device
+        self.pool = Pool(job.corpus.train, device)
+        self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
+        self.seconds = 0.0
+        self._held_out: dict[str, tuple[Tensor, Tensor]] = {}
+        if len(job.split.validation):
+            at = torch.from_numpy(job.split.validation).to(device)
+            self._held_out["validation"] = (self.pool.gather(at), self.pool.labels[at])
+        if job.corpus.test is not None:
+            test = Pool(job.corpus.test, device)
+            self._held_out["test"] = (test.inputs, test.labels)
+
+    def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
+        config, step = self.config, self.step
+        evaluate_every = config.evaluate_every or config.epoch
+        checkpoint_every = config.checkpoint_every or config.epoch
+        step.method.train()
+        start, logged_at, logged = time.perf_counter() - self.seconds, time.perf_counter(), step.done
+        while step.done < config.steps:
+            if step.done % config.epoch == 0:
+                step.method.begin_epoch(step.done // config.epoch, self._embed)
+            step()
+            done, last = step.done, step.done == config.steps
+            record: Record = {}
+            if last or done % config.log_every == 0:
+                record |= step.meter.read()
+                now = time.perf_counter()
+                record["steps_per_second"] = (done - logged) / (now - logged_at)
+                logged_at, logged = now, done
+            if last or done % evaluate_every == 0:
+                record |= self.evaluate()
+            if record:
+                self.seconds = time.perf_counter() - start
+                recorder.write(done, Record(seconds=self.seconds) | record)
+                progress(done, config.steps, record)
+            if checkpoints is not None and (last or done % checkpoint_every == 0):
+                checkpoint.save(checkpoints, done, step.state())
+
+    def evaluate(self) -> Record:
+        """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
+        record: Record = {}
+        for name, (inputs, labels) in self._held_out.items():
+            correct = logits(self.step.average.model, inputs).argmax(1) == labels
+            record[f"{name}/accuracy"] = correct.double().mean().item()
+        return record
+
+    def _embed(self) -> Tensor:
+        at = torch.from_numpy(self.job.split.unlabelled).to(self.pool.labels.device)
+        return features(self.step.average.model, self.pool.gather(at))
+
+
+def _must_match(run: Run, config: Config) -> None:
+    stored, given = to_json(run.config), to_json(config)
+    for name in stored:
+        if name not in MAY_DIFFER and stored[name] != given[name]:
+            raise UserError(
+                f"{run.path} was started with {name} {stored[name]}, not {given[name]}: "
+                "resume it without that change, or start another run with another --out"
+            )
+
+
+def _finish(run: Run, loop: Loop) -> None:
+    """The files of a finished run; ``result.json`` comes last and says that it is one."""
+    save_model(loop.step.average.model, run.path)
+    test = loop.job.corpus.test
+    if test is not None:
+        _write_predictions(run.path / "predictions.csv", loop, test)
+    scores = loop.evaluate()
+    on = next((name for name in ("test", "validation") if f"{name}/accuracy" in scores), None)
+    sizes = {"test": len(test) if test is not None else 0, "validation": len(loop.job.split.validation)}
+    result: dict[str, Any] = {
+        "accuracy": scores[f"{on}/accuracy"] if on else None,
+        "evaluated_on": on,
+        "n": sizes[on] if on else 0,
+        "method": loop.config.method,
+        "seed": loop.config.seed,
+        "labels": len(loop.job.split.labelled),
+        "steps": loop.step.done,
+        "seconds": loop.seconds,
+        "hardware": loop.job.runtime.describe(),
+        "versions": {
+            "normatch": normatch.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    write_json(run.path / "result.json", result)
+
+
+def _write_predictions(path: Path, loop: Loop, test: Dataset) -> None:
+    inputs, _ = loop._held_out["test"]
+    p = logits(loop.step.average.model, inputs).softmax(1).cpu()
+    with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["item", "label", "probability", "truth"])
+        for i, (probability, k, truth) in enumerate(
+            zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, strict=True)
+        ):
+            table.writerow([i, test.classes[k], f"{probability:.6f}", test.classes[truth] if truth >= 0 else ""])

@@ -1,0 +1,83 @@
+"""A training process that is killed with SIGKILL at one moment.
+
+The moment is ``never``, ``resume``, ``step:N`` (before step N), ``checkpoint:N`` (with half of the N-th checkpoint
+written), ``replaced:N`` (the N-th checkpoint in place, the one before not yet removed) or ``record:N`` (in the middle
+of the N-th line of metrics).
+"""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from normatch import recipes
+from normatch.engine import recorder
+from normatch.engine.step import Step
+from normatch.engine.train import train
+
+CONFIG = recipes.digits().replace(
+    steps=20, epoch=4, batch=8, ratio=2, log_every=2, evaluate_every=4, checkpoint_every=3
+)
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def arm(moment: str) -> None:
+    what, _, count = moment.partition(":")
+    left = int(count or 0)
+
+    def due() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    if what == "step":
+        step = Step.__call__
+
+        def stepping(self: Step) -> None:
+            if due():
+                die()
+            step(self)
+
+        Step.__call__ = stepping  # type: ignore[method-assign]
+    elif what == "checkpoint":
+        write_bytes = Path.write_bytes
+
+        def half(self: Path, content: Any) -> int:
+            if self.parent.name == "checkpoint" and due():
+                write_bytes(self, content[: len(content) // 2])
+                die()
+            return write_bytes(self, content)
+
+        Path.write_bytes = half  # type: ignore[method-assign,assignment]
+    elif what == "replaced":
+        iterdir = Path.iterdir
+
+        def listing(self: Path) -> Any:
+            if self.name == "checkpoint" and due():
+                die()
+            return iterdir(self)
+
+        Path.iterdir = listing  # type: ignore[method-assign]
+    elif what == "record":
+        write = recorder.RunRecorder.write
+
+        def cut(self: recorder.RunRecorder, step: int, record: recorder.Record) -> None:
+            if due():
+                self._lines.write('{"step": 9')
+                self._lines.flush()
+                die()
+            write(self, step, record)
+
+        recorder.RunRecorder.write = cut  # type: ignore[method-assign]
+
+
+def main(out: Path, moment: str) -> None:
+    torch.set_num_threads(1)
+    arm(moment)
+    train(CONFIG, out, resume=moment == "resume")

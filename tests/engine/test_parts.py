@@ -1,0 +1,129 @@
+"""The engine's parts against NumPy and plain torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from normatch.engine.average import Average
+from normatch.engine.diagnostics import pseudo_label_curves
+from normatch.engine.meter import Meter
+from normatch.engine.optimisers import Optimisers
+from normatch.engine.schedule import cosine
+from normatch.methods import PseudoLabels
+from normatch.methods.parts.groups import Group, OptimConfig
+from tests.conftest import make_method
+
+
+@pytest.mark.parametrize("step", [0, 1, 500, 999, 1000])
+def test_cosine(step: int) -> None:
+    assert cosine(torch.tensor(step), 1000).item() == pytest.approx(math.cos(7 * math.pi * step / 16 / 1000), rel=1e-6)
+
+
+def test_optimisers_follow_plain_torch() -> None:
+    """SGD with Nesterov momentum, AdamW with clipping, both on the cosine, against torch's unfused loops."""
+    torch.manual_seed(0)
+    start = [torch.randn(4, 3), torch.randn(3)]
+    ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
+    groups = [Group([ours[0]], "sgd", 0.1, 0.01), Group([ours[1]], "adamw", 0.01, 0.02, clip=0.5)]
+    optimisers = Optimisers(groups, OptimConfig(), total=10, device=torch.device("cpu"))
+    sgd = torch.optim.SGD([theirs[0]], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
+    adamw = torch.optim.AdamW([theirs[1]], lr=0.01, weight_decay=0.02, foreach=False)
+    for step in range(6):
+        gradients = [torch.randn(4, 3), torch.randn(3) * 3]
+        for params in (ours, theirs):
+            for p, g in zip(params, gradients, strict=True):
+                p.grad = g.clone()
+        optimisers.step(torch.tensor(step))
+        factor = math.cos(7 * math.pi / 16 * step / 10)
+        assert theirs[1].grad is not None
+        theirs[1].grad *= min(1.0, 0.5 / (theirs[1].grad.norm().item() + 1e-6))
+        for optimiser, rate in ((sgd, 0.1), (adamw, 0.01)):
+            optimiser.param_groups[0]["lr"] = rate * factor
+            optimiser.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_gradients_accumulate_where_asked_and_travel_with_the_state() -> None:
+    p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    groups = [Group([p], "adamw", 0.1, 0.0), Group([q], "adamw", 0.1, 0.0, accumulate=True)]
+    optimisers = Optimisers(groups, OptimConfig(), 10, torch.device("cpu"))
+    for step in range(3):
+        optimisers.zero()
+        (p.sum() + q.sum()).backward()
+        optimisers.step(torch.tensor(step))
+    assert p.grad is not None
+    assert p.grad.tolist() == [1, 1]
+    assert optimisers.state()["gradient.0"].tolist() == [3, 3]
+    optimisers.load(
+        {name: tensor.clone() for name, tensor in optimisers.state().items()} | {"gradient.0": torch.ones(2)}
+    )
+    assert q.grad is not None
+    assert q.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("ramp", [False, True])
+def test_average(ramp: bool) -> None:
+    model = make_method("supervised").model
+    average = Average(model, 0.9, ramp)
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for step in range(4):
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(torch.randn_like(p))
+            for b in model.buffers():
+                b.add_(1)
+        average.update(torch.tensor(step))
+        decay = min(0.9, (1 + step) / (10 + step)) if ramp else 0.9
+        expected = {n: decay * expected[n] + (1 - decay) * p.detach() for n, p in model.named_parameters()}
+    for name, p in average.model.named_parameters():
+        torch.testing.assert_close(p, expected[name])
+        assert not p.requires_grad
+    for mine, theirs in zip(average.model.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert not average.model.training
+
+
+def test_curves_of_figures_3_and_4() -> None:
+    """Six pseudo-labels by hand; the truth of the last is not known."""
+    pseudo = PseudoLabels(
+        label=torch.tensor([0, 1, 2, 0, 1, 2]),
+        weight=torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25, 0.75]),
+        trusted=torch.tensor([True, True, True, False, False, False]),
+        confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.8]),
+        auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75]),
+    )
+    curves = pseudo_label_curves(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]))
+    got = {name: (total / count).item() for name, (total, count) in curves.items()}
+    expected = {
+        "pseudo/trusted": 3 / 6,
+        "pseudo/confident": 3 / 6,
+        "pseudo/correct": 3 / 5,
+        "pseudo/accuracy_trusted": 2 / 3,
+        "pseudo/accuracy_distrusted": 1 / 2,
+        "pseudo/accuracy_confident": 3 / 3,
+        "pseudo/weight": 4.5 / 6,
+        "pseudo/weight_distrusted": 1.5 / 3,
+        "pseudo/uncertainty": 1 - 4.82 / 6,
+        "pseudo/uncertainty_auxiliary": 1 - 3.9 / 6,
+    }
+    assert got == pytest.approx(expected, rel=1e-5)
+
+
+def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
+    meter = Meter(torch.device("cpu"))
+    rng = np.random.default_rng(0)
+    values, counts = rng.normal(size=5), rng.integers(1, 9, size=5)
+    for value, count in zip(values, counts, strict=True):
+        nothing = torch.tensor(0.0)
+        meter.add({"a": (torch.tensor(value * count), torch.tensor(float(count))), "b": (nothing, nothing)})
+    restored = Meter(torch.device("cpu"))
+    restored.load(dict(sorted(meter.state().items(), reverse=True)))
+    for m in (meter, restored):
+        read = m.read()
+        assert read["a"] == pytest.approx(np.average(values, weights=counts))
+        assert read["b"] is None
+        assert m.read()["a"] is None

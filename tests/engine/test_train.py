@@ -1,0 +1,165 @@
+"""A run's folder: what is in it, that it repeats, and that it is never overwritten."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from normatch.config import Config
+from normatch.data import Corpus
+from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine.train import Loop
+from normatch.errors import UserError
+from normatch.evaluate.predictor import load
+from normatch.methods import methods
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(tiny_config.replace(validation=0.1), tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_a_finished_run_has_its_files(finished: Run) -> None:
+    names = {p.name for p in finished.path.iterdir()}
+    assert names == {
+        "config.json",
+        "split.json",
+        "metrics.jsonl",
+        "events",
+        "checkpoint",
+        "model.safetensors",
+        "model.json",
+        "predictions.csv",
+        "result.json",
+    }
+    assert finished.finished
+    result = finished.result
+    assert (result["n"], result["evaluated_on"], result["steps"], result["labels"]) == (360, "test", 12, 40)
+    assert finished.accuracy == result["accuracy"]
+    assert {"hardware", "versions", "date", "seed", "method"} <= set(result)
+
+
+def test_metrics_hold_losses_figures_and_accuracy(finished: Run) -> None:
+    lines = list(finished.metrics())
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10, 12]
+    assert {"loss", "loss/labelled", "loss/unlabelled", "loss/auxiliary", "loss/density"} <= set(lines[0])
+    figures = {"trusted", "confident", "correct", "accuracy_trusted", "accuracy_distrusted", "weight_distrusted"}
+    assert {f"pseudo/{name}" for name in figures} | {"pseudo/uncertainty", "pseudo/uncertainty_auxiliary"} <= set(
+        lines[0]
+    )
+    assert [("test/accuracy" in line, "validation/accuracy" in line) for line in lines] == [
+        (False, False),
+        (True, True),
+    ] * 3
+
+
+def test_predictions_are_the_kept_models(finished: Run) -> None:
+    corpus = open_corpus(finished.config)
+    assert corpus.test is not None
+    p = load(finished.path).predict_proba(corpus.test.inputs)
+    with (finished.path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == [corpus.test.classes[k] for k in p.argmax(1)]
+    assert [row["truth"] for row in rows] == [corpus.test.classes[k] for k in corpus.test.labels]
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], p.max(1), atol=1e-6)
+    assert finished.accuracy == np.mean([row["label"] == row["truth"] for row in rows])
+
+
+def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Config) -> None:
+    assert finished.config == tiny_config.replace(validation=0.1)
+    split, labels = finished.split, open_corpus(finished.config).train.labels
+    assert np.bincount(labels[split.labelled]).tolist() == [4] * 10
+    assert len(split.validation) == 144
+    assert not set(split.validation) & set(split.unlabelled)
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_the_same_seed_gives_the_same_bits(method: str, tiny_config: Config, tmp_path: Path) -> None:
+    config = tiny_config.replace(method=method, steps=4)
+    torch.manual_seed(1)
+    first = train(config, tmp_path / "a")
+    torch.manual_seed(2)
+    again = train(config, tmp_path / "b")
+    other = train(config.replace(seed=1), tmp_path / "c")
+    weights = [(run.path / "model.safetensors").read_bytes() for run in (first, again, other)]
+    assert weights[0] == weights[1]
+    assert weights[0] != weights[2]
+
+
+def test_training_leaves_the_callers_random_state_alone(tiny_config: Config, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(tiny_config.replace(steps=2), tmp_path / "run")
+    torch.testing.assert_close(torch.rand(3), expected, rtol=0, atol=0)
+
+
+def test_an_existing_folder_is_refused_and_left_alone(finished: Run, tiny_config: Config) -> None:
+    before = (finished.path / "config.json").read_bytes()
+    with pytest.raises(UserError, match=r"exists already: continue it with --resume, or choose another --out"):
+        train(tiny_config, finished.path)
+    assert (finished.path / "config.json").read_bytes() == before
+
+
+def test_resume_needs_a_run_and_the_same_config(finished: Run, tiny_config: Config, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no run"):
+        train(tiny_config, tmp_path / "nothing", resume=True)
+    with pytest.raises(UserError, match=r"was started with validation 0.1, not 0.0"):
+        train(tiny_config, finished.path, resume=True)
+
+
+def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) -> None:
+    for wrong in ({"labels": 43}, {"backbone": "wrn-28-2"}, {"data": "nowhere"}, {"fold": 3}):
+        with pytest.raises(UserError):
+            train(tiny_config.replace(**wrong), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_run_is_named(finished: Run, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text('{"method": "normatch", "stepz": 3}')
+    with pytest.raises(UserError, match="unknown field stepz"):
+        _ = Run(broken).config
+    (broken / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config.json cannot be read"):
+        _ = Run(broken).config
+    for name in ("model.json", "model.safetensors"):
+        (broken / name).write_bytes((finished.path / name).read_bytes())
+    (broken / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(UserError, match=r"model.safetensors does not fit"):
+        load(broken)
+    spec = json.loads((finished.path / "model.json").read_text())
+    (broken / "model.json").write_text(json.dumps(spec | {"backbone": "resnet-19"}))
+    with pytest.raises(UserError, match="resnet-19"):
+        load(broken)
+
+
+def test_a_damaged_checkpoint_is_named(tiny_config: Config, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", tiny_config, prepare(tiny_config).split)
+    (run.path / "checkpoint" / "step-00000003.safetensors").write_bytes(b"half")
+    with pytest.raises(UserError, match=r"step-00000003.safetensors is damaged"):
+        train(tiny_config, run.path, resume=True)
+
+
+def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
+    corpus = open_corpus(tiny_config)
+    few = Corpus("few", type(corpus.train)(corpus.train.inputs[:60], corpus.train.labels[:60], corpus.train.classes))
+    config = tiny_config.replace(labels=None, include_labelled=False)
+    with pytest.raises(UserError, match="needs unlabelled items"):
+        prepare(config, few)
+    prepare(config.replace(method="supervised"), few)
+
+
+def test_begin_epoch_is_called_with_features_of_all_unlabelled_items(tiny_config: Config) -> None:
+    from normatch.engine.progress import quiet
+    from normatch.engine.recorder import Silent
+
+    job = prepare(tiny_config.replace(steps=9))
+    seen: list[tuple[int, tuple[int, ...]]] = []
+    job.method.begin_epoch = lambda epoch, embed: seen.append((epoch, tuple(embed().shape)))  # type: ignore[method-assign]
+    Loop(job).run(Silent(), quiet, None)
+    assert seen == [(epoch, (len(job.split.unlabelled), 128)) for epoch in range(3)]

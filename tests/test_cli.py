@@ -1,0 +1,169 @@
+"""The command line as a person meets it: verbs, one-line errors, exit codes, JSON."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.cli import main
+from normatch.data import sources
+from normatch.methods import methods
+from normatch.nets import backbones
+from normatch.recipes import recipes
+
+QUICK = ["--steps", "4", "--epoch", "2", "--batch", "8", "--ratio", "2", "--log-every", "2", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "run"
+    assert main(["train", "digits-40", *QUICK, "--out", str(out)]) == 0
+    return out
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line on standard error of a command that exits with 2 and prints nothing else."""
+    capsys.readouterr()
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("normatch: ")
+    return captured.err
+
+
+WRONG = {
+    "a verb": (["trian"], "unknown verb 'trian': choose from train"),
+    "a recipe": (["train", "digits-41"], "unknown recipe 'digits-41'"),
+    "a flag": (["train", "--stepz", "3"], "did you mean --steps?"),
+    "a number": (["train", "--steps", "abc"], "--steps"),
+    "no steps": (["train", "--steps", "0"], "steps is 0: give a whole number of at least 1"),
+    "a method": (["train", "--method", "normach"], "did you mean 'normatch'?"),
+    "a choice": (["train", "--settings.consensus", "max"], "'min', 'drop'"),
+    "a setting of another method": (["train", "--method", "fixmatch", "--settings.consensus", "min"], "consensus"),
+    "labels that do not divide": (["train", "--labels", "43"], "labels is 43: give a multiple of the 10 classes"),
+    "more labels than there are": (["train", "--labels", "5000"], "are asked for"),
+    "a share": (["train", "--validation", "1.5"], "validation is 1.5"),
+    "a decay": (["train", "--ema", "2"], "ema is 2.0"),
+    "a rate": (["train", "--optim.lr", "-1"], "optim.lr is -1.0"),
+    "a seed": (["train", "--seed", "-1"], "seed is -1"),
+    "a fold": (["train", "--fold", "2"], "has no predefined folds"),
+    "a data set": (["train", "--data", "cifar11"], "cifar11"),
+    "a backbone": (["train", "--backbone", "wrn-28-3"], "did you mean"),
+    "a backbone for other images": (["train", "--backbone", "wrn-28-2"], "(1, 8, 8)"),
+    "a test set twice": (["train", "cifar10-40", "--data-root", "/nonexistent"], "cifar10"),
+    "nothing to resume": (["train", "--resume", "--out", "/nonexistent/run"], "is no run"),
+    "a device": (["train", "--device", "tpu"], "tpu"),
+    "a padding": (["train", "--augment.pad", "99"], "augment.pad is 99"),
+    "contradictory settings": (
+        ["train", "--settings.no-stop-gradient", "--settings.passes", "split"],
+        "settings.stop_gradient",
+    ),
+    "no run to score": (["eval", "/nonexistent/run"], "/nonexistent/run is no run"),
+    "no run to predict with": (["predict", "/nonexistent/run", "x.png"], "/nonexistent/run"),
+    "a kind of thing": (["list", "models"], "models"),
+    "a data set to get": (["data", "get", "cifar11"], "unknown data set 'cifar11'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line_and_exit_code_2(
+    case: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv, names = WRONG[case]
+    assert names in error_of(capsys, *argv)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert main(["--help"]) == 0
+    assert "train" in capsys.readouterr().out
+    for verb in ("train", "eval", "predict", "list", "data", "demo"):
+        with pytest.raises(SystemExit) as stop:
+            main([verb, "--help"])
+        assert stop.value.code == 0
+        assert "usage: normatch" in capsys.readouterr().out
+
+
+def test_eval_prints_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    result = json.loads((run / "result.json").read_text())
+    assert report["accuracy"] == result["accuracy"]
+    assert 0 <= report["accuracy"] <= 1
+    assert report["n"] == 360
+    assert [entry["name"] for entry in report["per_class"]] == [str(d) for d in range(10)]
+    assert sum(entry["n"] for entry in report["per_class"]) == 360
+    assert main(["eval", str(run)]) == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_eval_says_what_was_not_held_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has no validation items" in error_of(capsys, "eval", str(run), "--on", "validation")
+
+
+def test_predict_labels_files_and_folders(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    rng = np.random.default_rng(0)
+    for i, size in enumerate([(8, 8), (20, 30), (64, 64)]):
+        Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(pictures / f"{i}.png")
+    out = tmp_path / "labels.csv"
+    assert main(["predict", str(run), str(pictures), "--out", str(out)]) == 0
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [Path(row["path"]).name for row in rows] == ["0.png", "1.png", "2.png"]
+    assert all(row["label"] in map(str, range(10)) and 0 <= float(row["probability"]) <= 1 for row in rows)
+    capsys.readouterr()
+    assert main(["predict", str(run), str(pictures / "0.png")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "path,label,probability"
+
+    (pictures / "page.jpg").write_text("<html>")
+    out.unlink()
+    assert "page.jpg" in error_of(capsys, "predict", str(run), str(pictures), "--out", str(out))
+    assert not out.exists()
+    assert "nowhere" in error_of(capsys, "predict", str(run), str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("methods", methods.names()),
+        ("datasets", sources.names()),
+        ("backbones", backbones.names()),
+        ("recipes", recipes.names()),
+    ],
+)
+def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", what, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == names
+    assert all(row["summary"] for row in rows)
+    assert main(["list", what]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(names)
+
+
+def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "exists already" in error_of(capsys, "train", "digits-40", *QUICK, "--out", str(run))
+    assert main(["train", "--resume", "--out", str(run)]) == 0
+    assert str(run) in capsys.readouterr().out
+    assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
+
+
+def test_own_arrays(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (60, 12, 12), dtype=np.uint8), np.arange(60) % 3
+    np.savez(tmp_path / "own.npz", images=images, labels=labels)
+    flags = ["--data", str(tmp_path / "own.npz"), "--labels", "6", "--out", str(tmp_path / "run")]
+    assert main(["train", *QUICK, *flags]) == 0
+    assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
+
+
+def test_digits_need_no_download(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["data", "get", "digits", "--root", str(tmp_path)]) == 0
+    assert "nothing to fetch" in capsys.readouterr().out
