@@ -164,6 +164,57 @@ def test_own_arrays(tmp_path: Path) -> None:
     assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
 
 
+def test_demo_compares_four_learners_on_the_same_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--steps", "2", "--out", str(tmp_path / "demo")]) == 0
+    shown = capsys.readouterr().out
+    for name in ("the 40 labels alone", "scikit-learn LabelSpreading", "FixMatch", "NorMatch"):
+        assert name in shown
+    splits = [(tmp_path / "demo" / m / "split.json").read_bytes() for m in ("supervised", "fixmatch", "normatch")]
+    assert splits[0] == splits[1] == splits[2]
+
+
 def test_digits_need_no_download(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["data", "get", "digits", "--root", str(tmp_path)]) == 0
     assert "nothing to fetch" in capsys.readouterr().out
+
+
+def write_binary_cifar10(folder: Path, records: int = 10_000) -> Path:
+    """The unpacked binary form of CIFAR-10, with random pixels."""
+    rng = np.random.default_rng(0)
+    where = folder / "cifar10" / "cifar-10-batches-bin"
+    where.mkdir(parents=True)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        batch = rng.integers(0, 256, (records, 3073), dtype=np.uint8)
+        batch[:, 0] %= 10
+        batch.tofile(where / name)
+    (where / "batches.meta.txt").write_text(
+        "\n".join(["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"])
+    )
+    return where
+
+
+def test_damaged_data_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["train", "cifar10-40", "--data-root", str(tmp_path), "--out", str(tmp_path / "run")]
+    missing = error_of(capsys, *argv)
+    assert "normatch data get cifar10" in missing
+
+    where = write_binary_cifar10(tmp_path)
+    (where / "data_batch_3.bin").unlink()
+    assert "data_batch_3.bin" in error_of(capsys, *argv)
+    (where / "data_batch_3.bin").write_bytes(b"\0" * 1000)
+    assert "data_batch_3.bin" in error_of(capsys, *argv)
+
+    archive = tmp_path / "cifar10" / "cifar-10-python.tar.gz"
+    archive.write_bytes(b"\0" * 1000)
+    for file in where.iterdir():
+        file.unlink()
+    where.rmdir()
+    assert "cifar-10-python.tar.gz is truncated" in error_of(capsys, *argv)
+    (tmp_path / "cifar10" / "cifar-10-python.tar.gz.md5").write_text("0" * 32)
+    assert "cifar-10-python.tar.gz has a wrong checksum" in error_of(capsys, *argv)
+
+    (tmp_path / "pictures" / "cat").mkdir(parents=True)
+    (tmp_path / "pictures" / "cat" / "1.jpg").write_text("<html>")
+    own = error_of(capsys, "train", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"))
+    assert "1.jpg" in own
+    assert not (tmp_path / "run").exists()

@@ -7,6 +7,7 @@ import pytest
 
 from normatch.config import Config, from_json, to_json
 from normatch.errors import UserError
+from normatch.methods import Settings
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import recipes
@@ -49,8 +50,11 @@ def test_the_papers_numbers_are_the_defaults() -> None:
     )
 
 
-def test_another_method_brings_its_own_settings() -> None:
+def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
     assert Config().replace(method="fixmatch").settings == FixMatchSettings(threshold=0.95)
+    changed = Config(settings=NorMatchSettings(passes="split", consensus="drop"))
+    assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="split")
+    assert changed.replace(method="supervised").settings == Settings()
     with pytest.raises(UserError, match="takes FixMatchSettings"):
         Config(method="fixmatch", settings=NorMatchSettings())
 

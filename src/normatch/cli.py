@@ -164,14 +164,15 @@ def demo(argv: list[str]) -> None:
     """Four methods on the same 40 labelled digits, in about a minute."""
     from normatch.demo import run_demo
 
-    def verb(seed: int = 0, out: Path | None = None) -> None:
+    def verb(seed: int = 0, out: Path | None = None, steps: int | None = None) -> None:
         """Supervised training, LabelSpreading, FixMatch and NorMatch on the same 40 labelled digits.
 
         Args:
             seed: Draws the labels and the held-out digits.
             out: New folder for the runs; by default they are not kept.
+            steps: Training steps of each method; the recipe's by default.
         """
-        run_demo(seed, out)
+        run_demo(seed, out, steps)
 
     _run(verb, "demo", argv)
 

@@ -100,41 +100,39 @@ class Config:
         """Raise UserError, naming field and allowed values, for what cannot be meant."""
         _check_types(self, "")
         self.settings.check()
-        for name in (
-            "steps",
-            "epoch",
-            "batch",
-            "ratio",
-            "log_every",
-            "evaluate_every",
-            "checkpoint_every",
-            "image_size",
-        ):
+        counts = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size")
+        for name in counts:
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} is {value}: give a whole number of at least 1")
-        for name in ("test_share", "validation"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}: give a share from 0 up to, but not including, 1")
-        for name in ("ema", "optim.momentum"):
-            value = self.optim.momentum if "." in name else getattr(self, name)
-            if not 0 <= value < 1:
-                raise UserError(f"{name} is {value}: give a number from 0 up to, but not including, 1")
-        if self.optim.lr <= 0 or self.optim.weight_decay < 0:
-            raise UserError(
-                f"optim.lr is {self.optim.lr}, optim.weight_decay {self.optim.weight_decay}: "
-                "give a positive rate and a decay that is not negative"
-            )
-        if self.norm_momentum is not None and not 0 < self.norm_momentum <= 1:
-            raise UserError(f"norm_momentum is {self.norm_momentum}: give a number above 0, at most 1")
-        if self.seed < 0:
-            raise UserError(f"seed is {self.seed}: give a whole number that is not negative")
+            _must(name, value, value is None or value >= 1, "a whole number of at least 1")
+        for name, share in (("test_share", self.test_share), ("validation", self.validation)):
+            _must(name, share, 0 <= share < 1, "a share from 0 up to, but not including, 1")
+        for name, share in (("ema", self.ema), ("optim.momentum", self.optim.momentum)):
+            _must(name, share, 0 <= share < 1, "a number from 0 up to, but not including, 1")
+        _must("optim.lr", self.optim.lr, self.optim.lr > 0, "a positive number")
+        decay, momentum = self.optim.weight_decay, self.norm_momentum
+        _must("optim.weight_decay", decay, decay >= 0, "a number that is not negative")
+        _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
+        _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 
     def replace(self, **changes: Any) -> "Config":
-        """A copy with other values; a new method brings its own default settings."""
-        if "method" in changes and changes["method"] != self.method and "settings" not in changes:
-            changes["settings"] = methods.get(changes["method"]).Settings()
+        """A copy with other values.
+
+        A new method brings its own default settings; but what this config had changed from its method's defaults, and
+        the new method has too, stays changed: a recipe's choice holds for the methods compared on it.
+        """
+        if changes.get("method", self.method) != self.method and "settings" not in changes:
+            wanted = methods.get(changes["method"]).Settings
+            names = {f.name for f in dataclasses.fields(wanted)}
+            changed = {f.name: getattr(self.settings, f.name) for f in dataclasses.fields(self.settings)}
+            default = type(self.settings)()
+            kept = {name: v for name, v in changed.items() if name in names and v != getattr(default, name)}
+            changes["settings"] = wanted(**kept)
         return dataclasses.replace(self, **changes)
+
+
+def _must(name: str, value: object, allowed: bool, remedy: str) -> None:
+    if not allowed:
+        raise UserError(f"{name} is {value}: give {remedy}")
 
 
 def to_json(value: Any) -> Any:

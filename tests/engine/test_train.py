@@ -14,7 +14,7 @@ from normatch.engine import Run, open_corpus, prepare, train
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
-from normatch.methods import methods
+from normatch.methods import Embedding, methods
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,12 @@ def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_made_is_named(tiny_config: Config, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot make the folder .*file/run .*: choose another --out"):
+        train(tiny_config, tmp_path / "file" / "run")
+
+
 def test_a_damaged_run_is_named(finished: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -154,12 +160,16 @@ def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     prepare(config.replace(method="supervised"), few)
 
 
-def test_begin_epoch_is_called_with_features_of_all_unlabelled_items(tiny_config: Config) -> None:
+def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config) -> None:
     from normatch.engine.progress import quiet
     from normatch.engine.recorder import Silent
 
     job = prepare(tiny_config.replace(steps=9))
-    seen: list[tuple[int, tuple[int, ...]]] = []
-    job.method.begin_epoch = lambda epoch, embed: seen.append((epoch, tuple(embed().shape)))  # type: ignore[method-assign]
+    seen: list[tuple[int, Embedding]] = []
+    job.method.begin_epoch = lambda epoch, embed: seen.append((epoch, embed()))  # type: ignore[method-assign]
     Loop(job).run(Silent(), quiet, None)
-    assert seen == [(epoch, (len(job.split.unlabelled), 128)) for epoch in range(3)]
+    assert [epoch for epoch, _ in seen] == [0, 1, 2]
+    for _, embedding in seen:
+        assert embedding.labelled.shape == (40, 128)
+        assert embedding.labels.tolist() == job.corpus.train.labels[job.split.labelled].tolist()
+        assert embedding.unlabelled.shape == (len(job.split.unlabelled), 128)

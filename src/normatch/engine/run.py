@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,10 +28,12 @@ class Run:
     def create(cls, path: Path, config: Config, split: Split) -> "Run":
         """A new folder, which appears whole or not at all."""
         cls.must_be_new(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.mkdir()
+        except OSError as error:
+            raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         write_json(part / "config.json", to_json(config))
         write_json(part / "split.json", split.to_json())
         (part / "checkpoint").mkdir()

@@ -1,6 +1,7 @@
 """Devices, precision and repeatability: what of the machine a run uses, and the settings of torch it needs."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,6 +63,9 @@ class Runtime:
         )
         devices = [torch.cuda.current_device()] if self._cuda else []
         with torch.random.fork_rng(devices):
+            if self._cuda and self.deterministic:
+                # cuBLAS reads it when it starts; without it torch refuses matrix products in this mode.
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(self.deterministic)
             torch.backends.cudnn.benchmark = self._cuda and not self.deterministic
             torch.backends.cudnn.allow_tf32 = False

@@ -66,26 +66,7 @@ class Step:
 
     def _run(self) -> None:
         """The path of one batch, top to bottom."""
-        row = self._step % PLAN
-        labelled, unlabelled = (plan.index_select(0, row.view(1)).view(-1) for plan in self._plans)
-        wanted = self.method.views
-        at = self._labelled[labelled]
-        images = self._pool.gather(at)
-        batch = Batch(
-            labelled=tuple(self._make_view(kind, images) for kind in wanted.labelled),
-            labels=self._pool.labels[at],
-            unlabelled=(),
-            positions=unlabelled,
-            step=self._step,
-            teacher=self.average.model,
-        )
-        truth = None
-        if wanted.unlabelled:
-            at = self._unlabelled[unlabelled]
-            images = self._pool.gather(at)
-            batch = batch._replace(unlabelled=tuple(self._make_view(kind, images) for kind in wanted.unlabelled))
-            truth = self._pool.labels[at]
-
+        batch, truth = self._sample()
         self.optimisers.zero()
         outcome, loss = self._learn(batch)
         loss.backward()
@@ -94,10 +75,32 @@ class Step:
         self.meter.add(_means(outcome, loss, truth))
         self._step += 1
 
+    def _sample(self) -> tuple[Batch, Tensor]:
+        """The views of this step's items, and the true labels of the unlabelled ones, which the method never sees."""
+        row = (self._step % PLAN).view(1)
+        labelled, unlabelled = (plan.index_select(0, row).view(-1) for plan in self._plans)
+        at, at_unlabelled = self._labelled[labelled], self._unlabelled[unlabelled]
+        wanted = self.method.views
+        batch = Batch(
+            labelled=self._views_of(at, wanted.labelled),
+            labels=self._pool.labels[at],
+            unlabelled=self._views_of(at_unlabelled, wanted.unlabelled),
+            positions=unlabelled,
+            step=self._step,
+            teacher=self.average.model,
+        )
+        return batch, self._pool.labels[at_unlabelled]
+
     def _forward(self, batch: Batch) -> tuple[Outcome, Tensor]:
         with self._runtime.autocast():
             outcome = self.method(batch)
         return outcome, torch.stack(list(outcome.losses.values())).sum()
+
+    def _views_of(self, positions: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
+        if not kinds:
+            return ()
+        images = self._pool.gather(positions)
+        return tuple(self._make_view(kind, images) for kind in kinds)
 
     def _make_view(self, kind: str, images: Tensor) -> Tensor:
         # Draws stay outside the compiled part: there they would not come from the generator that is seeded each step.
@@ -143,10 +146,10 @@ class Step:
         self._step.fill_(done)
 
 
-def _means(outcome: Outcome, loss: Tensor, truth: Tensor | None) -> dict[str, Mean]:
+def _means(outcome: Outcome, loss: Tensor, truth: Tensor) -> dict[str, Mean]:
     one = torch.ones((), device=loss.device)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
     means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
-    if outcome.pseudo is not None and truth is not None:
+    if outcome.pseudo is not None:
         means |= pseudo_label_curves(outcome.pseudo, truth)
     return means

@@ -22,6 +22,7 @@ from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.files import replacing, write_json
 from normatch.inference import features, logits
+from normatch.methods import Embedding
 from normatch.weights import save_model
 
 __all__ = ["Loop", "train"]
@@ -74,8 +75,8 @@ class Loop:
         self.seconds = 0.0
         self._held_out: dict[str, tuple[Tensor, Tensor]] = {}
         if len(job.split.validation):
-            at = torch.from_numpy(job.split.validation).to(device)
-            self._held_out["validation"] = (self.pool.gather(at), self.pool.labels[at])
+            validation = self.pool.subset(job.split.validation)
+            self._held_out["validation"] = (validation.inputs, validation.labels)
         if job.corpus.test is not None:
             test = Pool(job.corpus.test, device)
             self._held_out["test"] = (test.inputs, test.labels)
@@ -114,9 +115,10 @@ class Loop:
             record[f"{name}/accuracy"] = correct.double().mean().item()
         return record
 
-    def _embed(self) -> Tensor:
-        at = torch.from_numpy(self.job.split.unlabelled).to(self.pool.labels.device)
-        return features(self.step.average.model, self.pool.gather(at))
+    def _embed(self) -> Embedding:
+        labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
+        z, z_unlabelled = (features(self.step.average.model, pool.inputs) for pool in (labelled, unlabelled))
+        return Embedding(z, labelled.labels, z_unlabelled)
 
 
 def _must_match(run: Run, config: Config) -> None:

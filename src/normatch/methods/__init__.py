@@ -1,5 +1,15 @@
 """Semi-supervised methods, one file each, found by name."""
 
-from normatch.methods.contract import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted, methods
+from normatch.methods.contract import (
+    Batch,
+    Embedding,
+    Method,
+    Outcome,
+    PseudoLabels,
+    Settings,
+    Task,
+    ViewsWanted,
+    methods,
+)
 
-__all__ = ["Batch", "Method", "Outcome", "PseudoLabels", "Settings", "Task", "ViewsWanted", "methods"]
+__all__ = ["Batch", "Embedding", "Method", "Outcome", "PseudoLabels", "Settings", "Task", "ViewsWanted", "methods"]

@@ -5,6 +5,7 @@ depends on data, and no ground truth of unlabelled images. ``docs/architecture.m
 FixMatch (teachers, queues, mixed images, labels propagated once an epoch) fit in.
 """
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +16,7 @@ from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
 from normatch.model import HeadSpec, Model
 from normatch.registry import Registry
 
-__all__ = ["Batch", "Method", "Outcome", "PseudoLabels", "Settings", "Task", "ViewsWanted", "methods"]
+__all__ = ["Batch", "Embedding", "Method", "Outcome", "PseudoLabels", "Settings", "Task", "ViewsWanted", "methods"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,17 @@ class Outcome(NamedTuple):
     pseudo: PseudoLabels | None = None
 
 
+class Embedding(NamedTuple):
+    """The teacher's features of all training images, without augmentation."""
+
+    labelled: Tensor
+    """(n, D), in the order of the labelled set."""
+    labels: Tensor
+    """(n,) their classes."""
+    unlabelled: Tensor
+    """(Task.unlabelled, D), addressed by ``Batch.positions``."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """The choices of one method; each method's own are a subclass."""
@@ -89,7 +101,7 @@ class Settings:
         """Raise UserError where two choices contradict each other."""
 
 
-class Method(nn.Module):
+class Method(nn.Module, abc.ABC):
     """Base of all methods: owns the model that is trained and whatever state the method keeps as buffers."""
 
     summary: ClassVar[str]
@@ -107,18 +119,18 @@ class Method(nn.Module):
         """The classifiers on the backbone's features: the one that predicts, and auxiliary ones."""
         return HeadSpec(), ()
 
+    @abc.abstractmethod
     def forward(self, batch: Batch) -> Outcome:
-        raise NotImplementedError
+        """The losses of one batch, and what the method believes of its unlabelled images."""
 
     def groups(self, optim: OptimConfig) -> list[Group]:
         """Who updates which parameter; by default SGD for all, without decay on vectors (biases, normalisation)."""
         return sgd_groups(self.parameters(), optim)
 
-    def begin_epoch(self, epoch: int, embed: Callable[[], Tensor]) -> None:
-        """Called on the host before each epoch, outside the captured step.
+    def begin_epoch(self, epoch: int, embed: Callable[[], Embedding]) -> None:
+        """Called on the host before each epoch, outside the captured step; by default it does nothing.
 
-        ``embed()`` gives the teacher's features of all unlabelled images (N, D): deep label propagation writes its
-        labels into a buffer here.
+        ``embed()`` gives the features of all images: deep label propagation writes its labels into a buffer here.
         """
 
 

@@ -36,7 +36,7 @@ class NorMatchSettings(WeakToStrongSettings):
     auxiliary_pseudo_labels: bool = False
     """Train the auxiliary classifier on pseudo-labels as well (Table 4)."""
     num_weight: float = 1e-6
-    """λ, the weight of the unsupervised likelihood (eq. 9, Figure 5); 0 turns NUM off."""
+    """λ, the weight of the unsupervised likelihood (eq. 10, Figure 5); 0 turns NUM off."""
 
     flow_layers: int = 6
     """Coupling layers (Section 4.1)."""
@@ -81,7 +81,7 @@ class NorMatchSettings(WeakToStrongSettings):
 
 @methods.named("normatch")
 class NorMatch(WeakToStrong):
-    """L = L_x(θ_d) + L_u(θ_d) + L_x(θ_n) + λ L_u(θ_n) (eq. 9).
+    """L = L_x(θ_d) + L_u(θ_d) + L_x(θ_n) + λ L_u(θ_n) (eq. 10).
 
     A pseudo-label is the softmax head's; its weight τ (eq. 3) is 1 where the flow agrees with it.
     """

@@ -37,6 +37,7 @@ class WeakToStrongSettings(Settings):
 class WeakToStrong(Method):
     """One weak and one strong view of each unlabelled image; subclasses say how far to trust a pseudo-label."""
 
+    Settings: ClassVar[type[Settings]] = WeakToStrongSettings
     views: ClassVar[ViewsWanted] = ViewsWanted(labelled=("weak",), unlabelled=("weak", "strong"))
 
     def __init__(self, model: Model, task: Task, settings: WeakToStrongSettings) -> None:
