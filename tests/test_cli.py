@@ -159,9 +159,27 @@ def test_own_arrays(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (60, 12, 12), dtype=np.uint8), np.arange(60) % 3
     np.savez(tmp_path / "own.npz", images=images, labels=labels)
-    flags = ["--data", str(tmp_path / "own.npz"), "--labels", "6", "--out", str(tmp_path / "run")]
-    assert main(["train", *QUICK, *flags]) == 0
+    assert main(["train", *QUICK, "--data", str(tmp_path / "own.npz"), "--out", str(tmp_path / "run")]) == 0
     assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["name"], config["labels"], config["backbone"]) == ("own", None, "auto")
+    assert json.loads((tmp_path / "run" / "model.json").read_text())["backbone"] == "small-wide"
+
+
+def test_own_folder_with_an_unreadable_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog", "unlabeled"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for i in range(10):
+            picture = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(picture).save(tmp_path / "pets" / name / f"{i}.png")
+    (tmp_path / "pets" / "dog" / "broken.png").write_text("not a picture")
+    argv = ["train", *QUICK, "--data", str(tmp_path / "pets"), "--out", str(tmp_path / "run")]
+    assert "broken.png" in error_of(capsys, *argv)
+    assert main([*argv, "--on-bad-image", "skip"]) == 0
+    assert "1 unreadable images skipped" in capsys.readouterr().out
+    (skipped,) = json.loads((tmp_path / "run" / "result.json").read_text())["skipped"]
+    assert "broken.png" in skipped
 
 
 def test_demo_compares_four_learners_on_the_same_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

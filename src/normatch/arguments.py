@@ -10,9 +10,10 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from normatch.config import Config
+from normatch.data import sources
 from normatch.engine.run import Run
 from normatch.errors import UserError
-from normatch.recipes import recipes
+from normatch.recipes import own, recipes
 
 __all__ = ["TrainArguments", "parse", "parse_train"]
 
@@ -46,6 +47,8 @@ def parse_train(argv: list[str]) -> TrainArguments:
     out = _value_of(argv, "--out")
     if "--resume" in argv and first is None and out is not None:
         base = Run.open(Path(out)).config
+    elif first is None and (data := _value_of(argv, "--data")) is not None and data not in sources:
+        base = own(data)
     else:
         base = recipes.get(first or "digits-40").build()
     method = _value_of(argv, "--method")

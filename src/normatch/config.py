@@ -30,6 +30,8 @@ class Config:
     """Folder that holds the data sets' files; by default $NORMATCH_DATA or ~/.cache/normatch."""
     image_size: int | None = None
     """Side to which images are resized when they are read; by default they keep theirs."""
+    on_bad_image: Literal["stop", "skip"] = "stop"
+    """An unreadable file in your own folder or manifest ends the run before it starts, or is left out and listed."""
     test_share: float = 0.0
     """Share of the items held out for testing, by seed: for data that brings no test set of its own."""
     labels: int | None = 40
@@ -46,7 +48,7 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     """The method's own choices."""
     backbone: str = "wrn-28-2"
-    """The network's name."""
+    """The network's name; auto takes the one that suits the items' shape."""
     norm_momentum: float | None = None
     """Momentum of batch normalisation's running statistics; None is the backbone's own (0.001 for wide ResNets)."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)

@@ -94,7 +94,7 @@ class NorMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data="arrays",
             labels=None,
             method=self.method,
-            backbone=self.backbone or _backbone(train),
+            backbone=self.backbone or "auto",
             augment=self.augment or AugmentConfig(flip=train.is_images and train.shape[0] == 3),
             steps=self.steps,
             epoch=epoch,
@@ -116,10 +116,3 @@ class NorMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if array.ndim == 2:
             return array.astype(np.float32)
         return array
-
-
-def _backbone(train: Dataset) -> str:
-    if not train.is_images:
-        return "mlp"
-    side = min(train.shape[1:])
-    return "small-wide" if side <= 16 else "wrn-28-2" if side < 84 else "resnet-18"

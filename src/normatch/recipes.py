@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from normatch.augment import AugmentConfig
 from normatch.config import Config
@@ -10,7 +11,7 @@ from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.registry import Registry
 
-__all__ = ["cifar10", "cifar100", "digits", "mini_imagenet", "recipes", "stl10", "svhn"]
+__all__ = ["cifar10", "cifar100", "digits", "mini_imagenet", "own", "recipes", "stl10", "svhn"]
 
 
 def digits(labels: int = 40, seed: int = 0) -> Config:
@@ -79,6 +80,22 @@ def mini_imagenet(labels: int = 4000, seed: int = 0) -> Config:
 def svhn(labels: int = 40, seed: int = 0) -> Config:
     """Street-view house numbers: CIFAR-10's recipe without flips, which would change a digit."""
     return Config(name=f"svhn-{labels}", data="svhn", labels=labels, seed=seed, augment=AugmentConfig(flip=False))
+
+
+def own(data: str, seed: int = 0) -> Config:
+    """Your own folder of class folders, CSV manifest or .npz: all its labels, a network that suits its images."""
+    return Config(
+        name=Path(data).stem,
+        data=data,
+        test_share=0.2,
+        labels=None,
+        seed=seed,
+        backbone="auto",
+        norm_momentum=0.01,
+        steps=4096,
+        epoch=128,
+        ema_ramp=True,
+    )
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def _open(path: Path) -> "Image.Image":
 
 def _unreadable(path: Path, error: Exception) -> UserError:
     why = "no such file" if isinstance(error, FileNotFoundError) else reason(error)
-    return UserError(f"cannot read image {path}: {why}; replace or remove it, or skip unreadable images")
+    return UserError(f"cannot read image {path}: {why}; replace or remove it, or set on_bad_image to skip")
 
 
 def _plain(image: "Image.Image", mode: Literal["L", "RGB"]) -> "Image.Image":

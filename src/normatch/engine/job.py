@@ -14,6 +14,7 @@ from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
 from normatch.model import Model, ModelSpec
+from normatch.nets import suitable_backbone
 from normatch.seeding import derive
 
 __all__ = ["Job", "open_corpus", "prepare"]
@@ -33,7 +34,7 @@ class Job:
 
 def open_corpus(config: Config) -> Corpus:
     """The data of a run, with its test items held out where the data set brings none of its own."""
-    corpus = load_corpus(config.data, config.data_root, image_size=config.image_size)
+    corpus = load_corpus(config.data, config.data_root, image_size=config.image_size, on_bad=config.on_bad_image)
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 
@@ -58,7 +59,7 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
     mean, std = _statistics(corpus.train)
     head, auxiliary = method_type.heads(config.settings)
     spec = ModelSpec(
-        backbone=config.backbone,
+        backbone=suitable_backbone(corpus.train.shape) if config.backbone == "auto" else config.backbone,
         shape=corpus.train.shape,
         classes=corpus.train.classes,
         mean=tuple(mean.tolist()),

@@ -92,7 +92,8 @@ class Run:
         result = self.result
         items = f"{result['n']} {result['evaluated_on']} items"
         reached = f"accuracy {result['accuracy']:.2%} on {items}, " if result["n"] else ""
-        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s: {self.path}"
+        skipped = f", {len(result['skipped'])} unreadable images skipped (see result.json)" if result["skipped"] else ""
+        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s{skipped}: {self.path}"
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         path = self.path / "metrics.jsonl"

@@ -147,6 +147,7 @@ def _finish(run: Run, loop: Loop) -> None:
         "method": loop.config.method,
         "seed": loop.config.seed,
         "labels": len(loop.job.split.labelled),
+        "skipped": list(loop.job.corpus.skipped),
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "hardware": loop.job.runtime.describe(),

@@ -14,6 +14,7 @@ from normatch.nets.backbone import (
     backbones,
     create_backbone,
     register,
+    suitable_backbone,
 )
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "backbones",
     "create_backbone",
     "register",
+    "suitable_backbone",
 ]

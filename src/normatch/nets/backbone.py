@@ -18,6 +18,7 @@ __all__ = [
     "backbones",
     "create_backbone",
     "register",
+    "suitable_backbone",
 ]
 
 Shape = tuple[int, ...]
@@ -108,6 +109,20 @@ backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.
 def register(spec: BackboneSpec) -> None:
     """Adds a backbone under its name; the files of ``nets/zoo`` call it when they are imported."""
     backbones.add(spec.name, spec)
+
+
+def suitable_backbone(shape: Shape) -> str:
+    """The name of the backbone that the paper, or we where it has none, would take for items of this shape.
+
+    >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))
+    ('small-wide', 'wrn-28-2', 'resnet-18')
+    """
+    order = ("small-wide", "wrn-28-2", "resnet-18", "mlp")
+    found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
+    if found is None:
+        takes = "; ".join(f"{name} {backbones.get(name).shapes}" for name in order)
+        raise UserError(f"no backbone takes items of shape {shape}: set image_size ({takes})")
+    return found
 
 
 def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None) -> Backbone:
