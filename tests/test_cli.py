@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from normatch.arguments import parse_train
 from normatch.cli import main
 from normatch.data import sources
+from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.nets import backbones
 from normatch.recipes import recipes
@@ -153,6 +155,15 @@ def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[
     assert main(["train", "--resume", "--out", str(run)]) == 0
     assert str(run) in capsys.readouterr().out
     assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
+
+
+def test_a_recipe_may_stand_anywhere() -> None:
+    first, last = (parse_train(argv) for argv in (["svhn-40", "--seed", "1"], ["--seed", "1", "svhn-40"]))
+    assert first == last
+    assert (last.config.data, last.config.seed) == ("svhn", 1)
+    assert parse_train([]).config.name == "digits-40"
+    with pytest.raises(UserError, match="unknown recipe 'svhn-41'"):
+        parse_train(["--seed", "1", "svhn-41"])
 
 
 def test_own_arrays(tmp_path: Path) -> None:

@@ -44,19 +44,31 @@ class TrainArguments:
 def parse_train(argv: list[str]) -> TrainArguments:
     """Any field of the config is a flag. The recipe (or, with --resume, the run itself) gives the defaults."""
     first = argv[0] if argv and not argv[0].startswith("-") else None
-    out = _value_of(argv, "--out")
-    if "--resume" in argv and first is None and out is not None:
-        base = Run.open(Path(out)).config
-    elif first is None and (data := _value_of(argv, "--data")) is not None and data not in sources:
-        base = own(data)
-    else:
-        base = recipes.get(first or "digits-40").build()
+    base = _base(first, argv)
+    assumed = first or base.name
+    given = _parse_from(base, assumed, argv)
+    if given.recipe != assumed:
+        # The recipe stands behind a flag, where only a parser that knows the flags can find it.
+        given = _parse_from(recipes.get(given.recipe).build(), given.recipe, argv)
+    config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+    return TrainArguments(config, given.out, given.resume)
+
+
+def _base(recipe: str | None, argv: list[str]) -> Config:
+    """Where the defaults come from."""
+    out, data = _value_of(argv, "--out"), _value_of(argv, "--data")
+    if recipe is None and "--resume" in argv and out is not None:
+        return Run.open(Path(out)).config
+    if recipe is None and data is not None and data not in sources:
+        return own(data)
+    return recipes.get(recipe or "digits-40").build()
+
+
+def _parse_from(base: Config, recipe: str, argv: list[str]) -> Any:
     method = _value_of(argv, "--method")
     if method is not None:
         base = base.replace(method=method)
-    given = parse(_train_type(base, first or base.name), "train", argv)
-    config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
-    return TrainArguments(config, given.out, given.resume)
+    return parse(_train_type(base, recipe), "train", argv)
 
 
 def _train_type(base: Config, recipe: str) -> Any:
