@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from normatch.arguments import parse_train
+from normatch.arguments import parse_run
 from normatch.cli import main
 from normatch.data import sources
 from normatch.errors import UserError
@@ -85,7 +85,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
-    for verb in ("train", "eval", "predict", "list", "data", "demo"):
+    for verb in ("train", "eval", "predict", "list", "data", "bench", "demo"):
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
         assert stop.value.code == 0
@@ -158,12 +158,12 @@ def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_recipe_may_stand_anywhere() -> None:
-    first, last = (parse_train(argv) for argv in (["svhn-40", "--seed", "1"], ["--seed", "1", "svhn-40"]))
+    first, last = (parse_run("train", argv, {})[0] for argv in (["svhn-40", "--seed", "1"], ["--seed", "1", "svhn-40"]))
     assert first == last
-    assert (last.config.data, last.config.seed) == ("svhn", 1)
-    assert parse_train([]).config.name == "digits-40"
+    assert (last.data, last.seed) == ("svhn", 1)
+    assert parse_run("train", [], {})[0].name == "digits-40"
     with pytest.raises(UserError, match="unknown recipe 'svhn-41'"):
-        parse_train(["--seed", "1", "svhn-41"])
+        parse_run("train", ["--seed", "1", "svhn-41"], {})
 
 
 def test_own_arrays(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import io
 import re
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,9 +15,7 @@ from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.recipes import own, recipes
 
-__all__ = ["TrainArguments", "parse", "parse_train"]
-
-T = TypeVar("T")
+__all__ = ["option", "parse", "parse_run"]
 
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
@@ -32,26 +30,24 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
         raise
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainArguments:
-    """What `normatch train` was asked."""
-
-    config: Config
-    out: Path | None
-    resume: bool
+def option(kind: Any, default: Any, about: str) -> tuple[Any, Any]:
+    """A flag of a verb's own, beside the config's: its type with the help text, and its default."""
+    return Annotated[kind, tyro.conf.arg(help=about)], default
 
 
-def parse_train(argv: list[str]) -> TrainArguments:
-    """Any field of the config is a flag. The recipe (or, with --resume, the run itself) gives the defaults."""
+def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]) -> tuple[Config, Any]:
+    """A config, any field of which is a flag, and the verb's own options.
+
+    The recipe, or with --resume the run itself, gives the defaults.
+    """
     first = argv[0] if argv and not argv[0].startswith("-") else None
     base = _base(first, argv)
     assumed = first or base.name
-    given = _parse_from(base, assumed, argv)
+    given = _parse_from(base, assumed, verb, argv, own_options)
     if given.recipe != assumed:
         # The recipe stands behind a flag, where only a parser that knows the flags can find it.
-        given = _parse_from(recipes.get(given.recipe).build(), given.recipe, argv)
-    config = Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
-    return TrainArguments(config, given.out, given.resume)
+        given = _parse_from(recipes.get(given.recipe).build(), given.recipe, verb, argv, own_options)
+    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
 
 
 def _base(recipe: str | None, argv: list[str]) -> Config:
@@ -64,37 +60,24 @@ def _base(recipe: str | None, argv: list[str]) -> Config:
     return recipes.get(recipe or "digits-40").build()
 
 
-def _parse_from(base: Config, recipe: str, argv: list[str]) -> Any:
+def _parse_from(base: Config, recipe: str, verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]) -> Any:
+    """Parsed into a dataclass of the config's fields and the verb's own, the settings by their real type."""
     method = _value_of(argv, "--method")
     if method is not None:
         base = base.replace(method=method)
-    return parse(_train_type(base, recipe), "train", argv)
-
-
-def _train_type(base: Config, recipe: str) -> Any:
-    """A dataclass of the config's fields and the command's own, with the method's settings by their real type."""
-    defaults = {f.name: getattr(base, f.name) for f in dataclasses.fields(base)}
-    changed = [
-        (f.name, type(base.settings) if f.name == "settings" else f.type, dataclasses.field(default=defaults[f.name]))
-        for f in dataclasses.fields(base)
+    kinds = {f.name: f.type for f in dataclasses.fields(base)} | {"settings": type(base.settings)}
+    options = {name: (kind, getattr(base, name)) for name, kind in kinds.items()}
+    options["recipe"] = option(tyro.conf.Positional[str], recipe, "The named run to start from.")
+    fields = [
+        (name, kind, dataclasses.field(default=default)) for name, (kind, default) in (options | own_options).items()
     ]
-    own = [
-        ("recipe", Annotated[tyro.conf.Positional[str], _help("The named run to start from.")], recipe),
-        ("out", Annotated[Path | None, _help("Folder of the run; runs/NAME by default.")], None),
-        ("resume", Annotated[bool, _help("Continue the run in --out from its newest checkpoint.")], False),
-    ]
-    fields = changed + [(name, kind, dataclasses.field(default=default)) for name, kind, default in own]
     # The config that is built from these checks itself, where its errors are the user's.
     arguments = dataclasses.make_dataclass(
-        "Train", fields, bases=(Config,), frozen=True, namespace={"__post_init__": lambda self: None}
+        verb.title(), fields, bases=(Config,), frozen=True, namespace={"__post_init__": lambda self: None}
     )
     about = recipes.get(recipe).summary if recipe in recipes else "a run of your own."
-    arguments.__doc__ = f"Train {base.name}: {about}"
-    return arguments
-
-
-def _help(text: str) -> Any:
-    return tyro.conf.arg(help=text)
+    arguments.__doc__ = f"{verb.title()} {base.name}: {about}"
+    return parse(arguments, verb, argv)
 
 
 def _value_of(argv: list[str], flag: str) -> str | None:

@@ -44,13 +44,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
-    from normatch.arguments import parse_train
+    from normatch.arguments import option, parse_run
     from normatch.engine import train as run_training
     from normatch.engine.progress import shown
 
-    given = parse_train(argv)
-    with shown(f"{given.config.name} {given.config.method}") as progress:
-        run = run_training(given.config, given.out, resume=given.resume, progress=progress)
+    own = {
+        "out": option(Path | None, None, "Folder of the run; runs/NAME by default."),
+        "resume": option(bool, False, "Continue the run in --out from its newest checkpoint."),
+    }
+    config, given = parse_run("train", argv, own)
+    with shown(f"{config.name} {config.method}") as progress:
+        run = run_training(config, given.out, resume=given.resume, progress=progress)
     print(run.describe())
 
 
@@ -160,6 +164,30 @@ def data(argv: list[str]) -> None:
     _run(verb, "data", argv)
 
 
+def bench(argv: list[str]) -> None:
+    """Time the training step of a recipe on this machine."""
+    from normatch.arguments import option, parse_run
+    from normatch.engine.bench import bench as measure
+    from normatch.engine.bench import describe
+
+    own = {
+        "repeats": option(int, 5, "Timings, whose median counts."),
+        "seconds": option(float, 2.0, "Length of a timing, about."),
+        "compare": option(str | None, None, "Another method to time in the same run."),
+        "json": option(bool, False, "Print a JSON array with an object for each method."),
+    }
+    config, given = parse_run("bench", argv, own)
+    configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
+    reports = [measure(c, repeats=given.repeats, seconds=given.seconds) for c in configs]
+    if given.json:
+        print(jsonlib.dumps(reports))
+        return
+    print("\n".join(map(describe, reports)))
+    if given.compare:
+        ratio = reports[1]["steps_per_second"] / reports[0]["steps_per_second"]
+        print(f"a step of {config.method} takes {ratio:.2f} times the time of {given.compare}")
+
+
 def demo(argv: list[str]) -> None:
     """Four methods on the same 40 labelled digits, in about a minute."""
     from normatch.demo import run_demo
@@ -183,6 +211,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "predict": predict,
     "list": list_,
     "data": data,
+    "bench": bench,
     "demo": demo,
 }
 

@@ -50,7 +50,7 @@ class Step:
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._learn = torch.compile(self._forward) if runtime.capture else self._forward
+        self.learn = torch.compile(self._forward) if runtime.capture else self._forward
         self._view = torch.compile(views.apply) if runtime.capture else views.apply
 
     def __call__(self) -> None:
@@ -66,16 +66,16 @@ class Step:
 
     def _run(self) -> None:
         """The path of one batch, top to bottom."""
-        batch, truth = self._sample()
+        batch, truth = self.sample()
         self.optimisers.zero()
-        outcome, loss = self._learn(batch)
+        outcome, loss = self.learn(batch)
         loss.backward()
         self.optimisers.step(self._step)
         self.average.update(self._step)
         self.meter.add(_means(outcome, loss, truth))
         self._step += 1
 
-    def _sample(self) -> tuple[Batch, Tensor]:
+    def sample(self) -> tuple[Batch, Tensor]:
         """The views of this step's items, and the true labels of the unlabelled ones, which the method never sees."""
         row = (self._step % PLAN).view(1)
         labelled, unlabelled = (plan.index_select(0, row).view(-1) for plan in self._plans)

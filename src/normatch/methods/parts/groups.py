@@ -14,9 +14,11 @@ class OptimConfig:
     """The backbone's optimiser: SGD with Nesterov momentum and a cosine decay (Section 4.1)."""
 
     lr: float = 0.03
+    """Learning rate of the first step."""
     momentum: float = 0.9
+    """Nesterov momentum."""
     weight_decay: float = 5e-4
-    """None is applied to biases and to normalisation layers."""
+    """Decay of weights; biases and normalisation layers have none."""
 
 
 @dataclass(frozen=True)
