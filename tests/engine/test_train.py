@@ -11,6 +11,8 @@ import torch
 from normatch.config import Config
 from normatch.data import Corpus
 from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine.progress import quiet
+from normatch.engine.recorder import Silent
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
@@ -157,13 +159,10 @@ def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     config = tiny_config.replace(labels=None, include_labelled=False)
     with pytest.raises(UserError, match="needs unlabelled items"):
         prepare(config, few)
-    prepare(config.replace(method="supervised"), few)
+    Loop(prepare(config.replace(method="supervised"), few)).run(Silent(), quiet, None)
 
 
 def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config) -> None:
-    from normatch.engine.progress import quiet
-    from normatch.engine.recorder import Silent
-
     job = prepare(tiny_config.replace(steps=9))
     seen: list[tuple[int, Embedding]] = []
     job.method.begin_epoch = lambda epoch, embed: seen.append((epoch, embed()))  # type: ignore[method-assign]

@@ -41,10 +41,10 @@ class Step:
         self._runtime, self._views, self._pool, self._seed = runtime, views, pool, config.seed
         self._labelled = torch.from_numpy(split.labelled).to(runtime.device)
         self._unlabelled = torch.from_numpy(split.unlabelled).to(runtime.device)
-        self._streams = [
-            Stream(len(split.labelled), config.batch, config.seed, "labelled"),
-            Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled"),
-        ]
+        self._streams = [Stream(len(split.labelled), config.batch, config.seed, "labelled")]
+        if method.views.unlabelled:
+            unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
+            self._streams.append(unlabelled)
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
@@ -78,7 +78,8 @@ class Step:
     def sample(self) -> tuple[Batch, Tensor]:
         """The views of this step's items, and the true labels of the unlabelled ones, which the method never sees."""
         row = (self._step % PLAN).view(1)
-        labelled, unlabelled = (plan.index_select(0, row).view(-1) for plan in self._plans)
+        labelled, *others = (plan.index_select(0, row).view(-1) for plan in self._plans)
+        unlabelled = others[0] if others else labelled[:0]
         at, at_unlabelled = self._labelled[labelled], self._unlabelled[unlabelled]
         wanted = self.method.views
         batch = Batch(
