@@ -1,21 +1,37 @@
-"""The scikit-learn face."""
+"""The scikit-learn face: scikit-learn's own suite, pipelines, searches, images and tables."""
+
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from normatch import NorMatchClassifier
+from normatch import FixMatchClassifier, NorMatchClassifier
 from normatch.errors import UserError
 
 DIGITS = load_digits()
 IMAGES = (DIGITS.images * 15).astype(np.uint8)
 rng = np.random.default_rng(0)
 LABELS = np.where(rng.uniform(size=len(DIGITS.target)) < 0.1, DIGITS.target, -1)
+QUICK: dict[str, Any] = {"steps": 20, "batch": 8, "ratio": 2}
+
+both = pytest.mark.parametrize("kind", [NorMatchClassifier, FixMatchClassifier])
 
 
-def test_images() -> None:
-    model = NorMatchClassifier(steps=60, batch=16, ratio=3).fit(IMAGES, LABELS)
+@parametrize_with_checks([NorMatchClassifier(**QUICK), FixMatchClassifier(**QUICK)])  # type: ignore[untyped-decorator]
+def test_scikit_learns_own_suite(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@both
+def test_images(kind: Any) -> None:
+    model = kind(steps=60, batch=16, ratio=3).fit(IMAGES, LABELS)
     p = model.predict_proba(IMAGES[:50])
     assert p.shape == (50, 10)
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
@@ -23,18 +39,36 @@ def test_images() -> None:
     assert model.score(IMAGES, DIGITS.target) > 0.7
     known = LABELS != -1
     np.testing.assert_array_equal(model.transduction_[known], LABELS[known])
+    with pytest.raises(UserError, match="was fitted on 64"):
+        model.predict(IMAGES[:, :4])
 
 
-@pytest.mark.parametrize("method", ["normatch", "fixmatch", "supervised"])
-def test_vectors_and_string_labels(method: str) -> None:
+@both
+def test_tables_and_string_labels(kind: Any) -> None:
     names = np.array([f"digit {d}" for d in DIGITS.target], dtype=object)
     labels = np.where(LABELS == -1, -1, names)
-    model = NorMatchClassifier(method=method, steps=60, batch=16, ratio=3).fit(DIGITS.data, labels)
+    model = kind(steps=60, batch=16, ratio=3).fit(DIGITS.data, labels)
     assert model.score(DIGITS.data, names) > 0.7
 
 
+def test_with_one_other_class_minus_one_is_a_class() -> None:
+    X = np.concatenate([rng.normal(-2, 1, (30, 3)), rng.normal(2, 1, (30, 3))])
+    y = np.repeat([-1, 1], 30)
+    model = NorMatchClassifier(**QUICK).fit(X, y)
+    assert model.classes_.tolist() == [-1, 1]
+    assert model.score(X, y) > 0.9
+
+
+def test_a_search_over_lambda_in_a_pipeline() -> None:
+    pipeline = make_pipeline(StandardScaler(), NorMatchClassifier(**QUICK))
+    search = GridSearchCV(pipeline, {"normatchclassifier__num_weight": [0.0, 1e-6, 1e-3]}, cv=2)
+    search.fit(DIGITS.data[:200], DIGITS.target[:200])
+    assert search.best_params_["normatchclassifier__num_weight"] in (0.0, 1e-6, 1e-3)
+    assert search.best_score_ > 0.3
+
+
 def test_the_constructor_only_stores() -> None:
-    model = NorMatchClassifier(steps=7, seed=3)
+    model = NorMatchClassifier(steps=7, seed=3, num_weight=0.1)
     assert clone(model).get_params() == model.get_params()
 
 
@@ -47,11 +81,16 @@ def test_the_same_seed_gives_the_same_model() -> None:
     ("inputs", "labels", "message"),
     [
         (IMAGES, np.full(len(IMAGES), -1), "holds no label"),
-        (IMAGES, LABELS[:5], "one label for each"),
+        (IMAGES, LABELS[:5], "inconsistent numbers of samples"),
         (IMAGES.astype(float), LABELS, "give uint8 images"),
         (np.full((4, 3), np.nan), np.array([0, 1, -1, -1]), "NaN"),
     ],
 )
-def test_errors(inputs: np.ndarray, labels: np.ndarray, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_errors(inputs: NDArray[Any], labels: NDArray[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         NorMatchClassifier(steps=2).fit(inputs, labels)
+
+
+def test_a_wrong_choice_is_named() -> None:
+    with pytest.raises(UserError, match=r"settings.threshold is 2.0"):
+        FixMatchClassifier(threshold=2.0).fit(DIGITS.data, LABELS)

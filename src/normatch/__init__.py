@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from normatch.engine.run import Run
     from normatch.engine.train import train
     from normatch.errors import UserError
-    from normatch.estimator import NorMatchClassifier
+    from normatch.estimator import FixMatchClassifier, NorMatchClassifier
     from normatch.evaluate.predictor import Predictor, load
     from normatch.flow import NormalizingFlowClassifier
 
@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Config",
+    "FixMatchClassifier",
     "NorMatchClassifier",
     "NormalizingFlowClassifier",
     "Predictor",
@@ -30,6 +31,7 @@ __all__ = [
 # Names are found on first use, so that `import normatch` costs nothing beyond what is used of it.
 _HOMES = {
     "Config": "normatch.config",
+    "FixMatchClassifier": "normatch.estimator",
     "NorMatchClassifier": "normatch.estimator",
     "NormalizingFlowClassifier": "normatch.flow",
     "Predictor": "normatch.evaluate.predictor",

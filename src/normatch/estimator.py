@@ -1,11 +1,19 @@
 """The scikit-learn face: fit on arrays with −1 for unlabelled, predict, score."""
 
-from typing import Any
+import abc
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from normatch.augment import AugmentConfig
 from normatch.config import Config
@@ -16,103 +24,193 @@ from normatch.engine.recorder import Silent
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import Predictor
+from normatch.methods import Settings
+from normatch.methods.fixmatch import FixMatchSettings
+from normatch.methods.normatch import NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
 
-__all__ = ["NorMatchClassifier"]
+__all__ = ["FixMatchClassifier", "NorMatchClassifier"]
+
+Device = Literal["auto", "cpu", "cuda"]
+
+EPOCHS = 10
+"""A fit's steps are this many epochs, by which the flow's losses grow."""
 
 
-class NorMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """NorMatch on images (N, H, W[, C]) of uint8, or on feature vectors (N, D).
+class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+    """What both estimators share; subclasses say which method they train and with which settings."""
 
-    ``y`` is −1 where the class is not known; with other label types, such as strings, −1 still means unlabelled.
-
-    Parameters
-    ----------
-    backbone: the network; None chooses one for the shape of the data.
-    steps: training steps.
-    method, settings: another method of the package, and its choices; None is its defaults.
-    augment: the views; None is a sensible set without flips for grey images.
-    seed, device, batch, ratio: as in :class:`normatch.Config`.
-    """
+    _method: str
 
     def __init__(
         self,
-        method: str = "normatch",
-        settings: Any = None,
-        backbone: str | None = None,
-        augment: AugmentConfig | None = None,
-        steps: int = 600,
-        batch: int = 64,
-        ratio: int = 7,
-        seed: int = 0,
-        device: str = "auto",
+        backbone: str,
+        augment: AugmentConfig | None,
+        steps: int,
+        batch: int,
+        ratio: int,
+        lr: float,
+        seed: int,
+        device: Device,
     ) -> None:
-        self.method = method
-        self.settings = settings
         self.backbone = backbone
         self.augment = augment
         self.steps = steps
         self.batch = batch
         self.ratio = ratio
+        self.lr = lr
         self.seed = seed
         self.device = device
 
-    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> "NorMatchClassifier":
-        """Train on the labelled items of ``X`` and learn from the others."""
-        inputs, labels = self._inputs(X), np.asarray(y)
-        known = labels != UNKNOWN
-        if labels.shape != inputs.shape[:1]:
-            raise UserError(f"y has shape {labels.shape}: give one label for each of the {len(inputs)} inputs")
+    @abc.abstractmethod
+    def _settings(self) -> Settings:
+        """The method's choices, from the constructor's parameters."""
+
+    def fit(self, X: Any, y: Any) -> "_Classifier":
+        """Train on the labelled items of ``X`` and learn from the others, where ``y`` is −1.
+
+        Where y names fewer than two classes besides −1, nothing can be unlabelled, and −1 is a class itself.
+        """
+        inputs = self._inputs(X, reset=True)
+        if y is None:
+            raise UserError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(inputs, labels)
+        if labels.dtype.kind == "f":
+            assert_all_finite(labels, input_name="y")
+        known = np.asarray(labels != UNKNOWN)
+        if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
+            known = np.ones(len(labels), dtype=bool)
         if not known.any():
             raise UserError("y holds no label: mark only what is unlabelled with -1")
-        self.classes_ = np.unique(labels[known])
-        codes = np.full(len(labels), UNKNOWN, dtype=np.int64)
-        codes[known] = np.searchsorted(self.classes_, labels[known])
-        train = Dataset(inputs, codes, tuple(map(str, self.classes_.tolist())))
+        check_classification_targets(labels[known])
+        self.classes_, codes = np.unique(labels[known], return_inverse=True)
+        targets = np.full(len(labels), UNKNOWN, dtype=np.int64)
+        targets[known] = codes
+        train = Dataset(inputs, targets, tuple(map(str, self.classes_.tolist())))
         loop = Loop(prepare(self._config(train), Corpus("arrays", train)))
         with loop.job.runtime.scope():
             loop.run(Silent(), quiet, None)
         self.predictor_ = Predictor(loop.step.average.model.cpu())
-        self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
+        self.n_iter_ = self.steps
         self.transduction_ = np.where(known, labels, self.predict(X))
         return self
 
-    def predict_proba(self, X: NDArray[Any]) -> NDArray[np.float32]:
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """(N, K) probabilities, columns in the order of ``classes_``."""
         check_is_fitted(self)
-        return self.predictor_.predict_proba(self._inputs(X))
+        return self.predictor_.predict_proba(self._inputs(X, reset=False))
 
-    def predict(self, X: NDArray[Any]) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of each input."""
         p = self.predict_proba(X)
         return np.asarray(self.classes_[p.argmax(1)])
 
     def _config(self, train: Dataset) -> Config:
-        epoch = max(1, self.steps // 12)
-        changes = {} if self.settings is None else {"settings": self.settings}
         return Config(
-            name="estimator",
+            name=type(self).__name__,
             data="arrays",
             labels=None,
-            method=self.method,
-            backbone=self.backbone or "auto",
+            method=self._method,
+            settings=self._settings(),
+            backbone=self.backbone,
             augment=self.augment or AugmentConfig(flip=train.is_images and train.shape[0] == 3),
             steps=self.steps,
-            epoch=epoch,
+            epoch=max(1, self.steps // EPOCHS),
             batch=self.batch,
             ratio=self.ratio,
+            optim=OptimConfig(lr=self.lr),
             ema=0.99,
             ema_ramp=True,
             norm_momentum=0.1,
             seed=self.seed,
-            device=self.device,  # type: ignore[arg-type]
-            **changes,
+            device=self.device,
         )
 
-    @staticmethod
-    def _inputs(X: NDArray[Any]) -> NDArray[Any]:
-        array = np.asarray(X)
-        if array.dtype == np.uint8 and array.ndim == 3:
-            return array[..., None]
-        if array.ndim == 2:
-            return array.astype(np.float32)
-        return array
+    def _inputs(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        """uint8 images (N, H, W[, C]) as they are; all else must be a table of finite numbers (N, D)."""
+        if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim in (3, 4):
+            images = X[..., None] if X.ndim == 3 else X
+            size = int(np.prod(images.shape[1:]))
+            if reset:
+                self.n_features_in_ = size
+            elif size != self.n_features_in_:
+                raise UserError(
+                    f"X has {size} values an image, {type(self).__name__} was fitted on {self.n_features_in_}"
+                )
+            return images
+        if isinstance(X, np.ndarray) and X.ndim > 2:
+            raise UserError(f"X is {X.dtype} of shape {X.shape}: give uint8 images (N, H, W[, C]) or features (N, D)")
+        table: NDArray[Any] = validate_data(self, X, dtype=np.float32, reset=reset)
+        return table
+
+
+class NorMatchClassifier(_Classifier):
+    """NorMatch on images (N, H, W[, C]) of uint8, or on feature vectors (N, D).
+
+    ``y`` is −1 where the class is not known. Fitted: ``classes_``, ``transduction_`` (the label of each item, given or
+    found), ``n_features_in_``.
+
+    Parameters
+    ----------
+    num_weight: λ, the weight of the flow's likelihood of unlabelled features (eq. 10).
+    consensus: weight of a disputed pseudo-label, the least confidence ("min") or none ("drop").
+    alignment: distribution alignment; leave it off where classes are far from equally frequent.
+    backbone: the network; "auto" takes the one that suits the shape of the data.
+    augment: the views; None mirrors colour images and nothing else beyond the defaults.
+    steps, batch, ratio, lr, seed, device: as in :class:`normatch.Config`.
+    """
+
+    _method = "normatch"
+
+    def __init__(
+        self,
+        num_weight: float = 1e-6,
+        consensus: Literal["min", "drop"] = "min",
+        alignment: bool = True,
+        backbone: str = "auto",
+        augment: AugmentConfig | None = None,
+        steps: int = 600,
+        batch: int = 32,
+        ratio: int = 7,
+        lr: float = 0.06,
+        seed: int = 0,
+        device: Device = "auto",
+    ) -> None:
+        super().__init__(backbone, augment, steps, batch, ratio, lr, seed, device)
+        self.num_weight = num_weight
+        self.consensus = consensus
+        self.alignment = alignment
+
+    def _settings(self) -> Settings:
+        return NorMatchSettings(num_weight=self.num_weight, consensus=self.consensus, alignment=self.alignment)
+
+
+class FixMatchClassifier(_Classifier):
+    """FixMatch on images (N, H, W[, C]) of uint8, or on feature vectors (N, D); otherwise as NorMatchClassifier.
+
+    Parameters
+    ----------
+    threshold: least confidence of a pseudo-label that counts.
+    backbone, augment, steps, batch, ratio, lr, seed, device: as in :class:`NorMatchClassifier`.
+    """
+
+    _method = "fixmatch"
+
+    def __init__(
+        self,
+        threshold: float = 0.95,
+        backbone: str = "auto",
+        augment: AugmentConfig | None = None,
+        steps: int = 600,
+        batch: int = 32,
+        ratio: int = 7,
+        lr: float = 0.06,
+        seed: int = 0,
+        device: Device = "auto",
+    ) -> None:
+        super().__init__(backbone, augment, steps, batch, ratio, lr, seed, device)
+        self.threshold = threshold
+
+    def _settings(self) -> Settings:
+        return FixMatchSettings(threshold=self.threshold)
