@@ -1,13 +1,24 @@
 """What tests share: the real CIFAR-10 files, where they are at hand, and small problems."""
 
+import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 from normatch.config import Config
 from normatch.methods import Batch, Method, Task, methods
 from normatch.model import Model, ModelSpec
+
+# A busy machine is not an error; and where a change is judged, the same change gets the same verdict.
+hypothesis.settings.register_profile(
+    "here",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("here")
 
 
 @pytest.fixture(autouse=True, scope="session")

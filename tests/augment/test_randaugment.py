@@ -109,7 +109,7 @@ def test_equals_pillow(op: str, size: tuple[int, int], channels: int) -> None:
     np.testing.assert_array_equal(result, expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), op=st.sampled_from(OPS), strength=st.integers(1, 9), sign=st.sampled_from([1, -1]))
 def test_equals_pillow_on_any_image(data: st.DataObject, op: str, strength: int, sign: int) -> None:
     shape = data.draw(st.tuples(st.integers(3, 24), st.integers(3, 24), st.sampled_from([1, 3])))

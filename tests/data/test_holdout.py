@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
@@ -27,7 +27,6 @@ def test_golden_values() -> None:
     assert stratified(labels, 0.1, 0, "test").tolist() == [36, 37, 38, 39, 50, 60, 71, 73]
 
 
-@settings(deadline=None)  # a busy machine is not an error
 @given(
     labels=st.lists(st.integers(-1, 5), min_size=1, max_size=80),
     share=st.floats(0, 1),

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
@@ -61,7 +61,6 @@ def test_the_same_items_are_held_out_whatever_is_labelled() -> None:
     assert np.bincount(BALANCED.train.labels[few.validation]).tolist() == [4, 4, 4, 4]
 
 
-@settings(deadline=None)  # a busy machine is not an error
 @given(
     sizes=st.lists(st.integers(6, 30), min_size=2, max_size=6),
     unknown=st.integers(0, 20),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.data.stream import Stream
@@ -16,7 +16,6 @@ def test_golden_values() -> None:
     assert Stream(3, 7, seed=1, name="unlabelled").rows(10, 1).tolist() == [[2, 1, 0, 2, 1, 1, 0]]
 
 
-@settings(deadline=None)  # a busy machine is not an error
 @given(
     n=st.integers(1, 50),
     batch=st.integers(1, 70),
@@ -41,7 +40,6 @@ def test_rows_do_not_depend_on_how_they_are_asked_for(
     assert torch.equal(stream.rows(start - count, count), whole)
 
 
-@settings(deadline=None)  # a busy machine is not an error
 @given(n=st.integers(1, 40), batch=st.integers(1, 90), seed=st.integers(0, 1000))
 def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
     drawn = Stream(n, batch, seed, "x").rows(0, 4 * n).flatten().reshape(-1, n).numpy()

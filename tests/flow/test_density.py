@@ -213,7 +213,7 @@ def test_impossible_flows_are_refused() -> None:
     seed=st.integers(0, 2**16),
     size=st.sampled_from([0.1, 1.0, 10.0]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_laws(dim: int, classes: int, layers: int, seed: int, size: float) -> None:
     flow = random_flow(dim, classes, seed, layers)
     z = size * torch.randn(4, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -233,7 +233,7 @@ def test_laws(dim: int, classes: int, layers: int, seed: int, size: float) -> No
     near=st.booleans(),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_mixture_keeps_its_precision_far_from_the_origin(
     offset: float, spread: float, near: bool, seed: int
 ) -> None:
