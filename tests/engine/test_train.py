@@ -153,6 +153,18 @@ def test_a_damaged_checkpoint_is_named(tiny_config: Config, tmp_path: Path) -> N
         train(tiny_config, run.path, resume=True)
 
 
+def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    partly = np.where(np.arange(10) < 6, labels[:10], -1)
+    images = rng.integers(0, 256, (50, 8, 8), dtype=np.uint8)
+    path = tmp_path / "own.npz"
+    np.savez(path, images=images[:40], labels=labels, test_images=images[40:], test_labels=partly)
+    run = train(tiny_config.replace(data=str(path), test_share=0.0, labels=4, steps=2), tmp_path / "run")
+    assert run.result["n"] == 6
+    assert len((run.path / "predictions.csv").read_text().splitlines()) == 11
+
+
 def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     corpus = open_corpus(tiny_config)
     few = Corpus("few", type(corpus.train)(corpus.train.inputs[:60], corpus.train.labels[:60], corpus.train.classes))

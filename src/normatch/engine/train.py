@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 import normatch
 from normatch.config import Config, to_json
-from normatch.data import Dataset, Pool
+from normatch.data import UNKNOWN, Dataset, Pool
 from normatch.engine import checkpoint
 from normatch.engine.job import Job, prepare
 from normatch.engine.progress import Progress, quiet
@@ -73,13 +73,13 @@ class Loop:
         self.pool = Pool(job.corpus.train, device)
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
         self.seconds = 0.0
-        self._held_out: dict[str, tuple[Tensor, Tensor]] = {}
-        if len(job.split.validation):
-            validation = self.pool.subset(job.split.validation)
-            self._held_out["validation"] = (validation.inputs, validation.labels)
-        if job.corpus.test is not None:
+        self.held_out: dict[str, Pool] = {}
+        """Items to score on, by name; only those whose class is known."""
+        if job.corpus.test is not None and (job.corpus.test.labels != UNKNOWN).any():
             test = Pool(job.corpus.test, device)
-            self._held_out["test"] = (test.inputs, test.labels)
+            self.held_out["test"] = test.subset(np.flatnonzero(job.corpus.test.labels != UNKNOWN))
+        if len(job.split.validation):
+            self.held_out["validation"] = self.pool.subset(job.split.validation)
 
     def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
         config, step = self.config, self.step
@@ -110,8 +110,8 @@ class Loop:
     def evaluate(self) -> Record:
         """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
         record: Record = {}
-        for name, (inputs, labels) in self._held_out.items():
-            correct = logits(self.step.average.model, inputs).argmax(1) == labels
+        for name, items in self.held_out.items():
+            correct = logits(self.step.average.model, items.inputs).argmax(1) == items.labels
             record[f"{name}/accuracy"] = correct.double().mean().item()
         return record
 
@@ -138,12 +138,11 @@ def _finish(run: Run, loop: Loop) -> None:
     if test is not None:
         _write_predictions(run.path / "predictions.csv", loop, test)
     scores = loop.evaluate()
-    on = next((name for name in ("test", "validation") if f"{name}/accuracy" in scores), None)
-    sizes = {"test": len(test) if test is not None else 0, "validation": len(loop.job.split.validation)}
+    on = next(iter(loop.held_out), None)
     result: dict[str, Any] = {
         "accuracy": scores[f"{on}/accuracy"] if on else None,
         "evaluated_on": on,
-        "n": sizes[on] if on else 0,
+        "n": len(loop.held_out[on]) if on else 0,
         "method": loop.config.method,
         "seed": loop.config.seed,
         "labels": len(loop.job.split.labelled),
@@ -162,8 +161,7 @@ def _finish(run: Run, loop: Loop) -> None:
 
 
 def _write_predictions(path: Path, loop: Loop, test: Dataset) -> None:
-    inputs, _ = loop._held_out["test"]
-    p = logits(loop.step.average.model, inputs).softmax(1).cpu()
+    p = logits(loop.step.average.model, Pool(test, loop.pool.device).inputs).softmax(1).cpu()
     with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["item", "label", "probability", "truth"])
