@@ -54,7 +54,7 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
     if method_type.views.unlabelled and not len(split.unlabelled):
         raise UserError(
             f"method {config.method!r} needs unlabelled items, and there are none: add some, "
-            "set include_labelled, or choose method 'supervised'"
+            "set include_labelled, or choose a method that learns from labels alone"
         )
     mean, std = _statistics(corpus.train)
     head, auxiliary = method_type.heads(config.settings)
