@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from normatch.errors import UserError
+from normatch.flow import fused
 from normatch.flow.coupling import CouplingStack
 from normatch.flow.mixture import GaussianMixture, MeansInit
 
@@ -148,6 +149,9 @@ class NormalizingFlowClassifier(nn.Module):
 
     def _pass(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """log p(f(z), y) (N, K) and the log-determinants (N,)."""
+        self._check_shape(z, "features")
+        if (self.dropout_rate is None or not self.training) and fused.applies(self, z):
+            return fused.log_joint(self, z)
         latent, log_det = self._transform(z)
         with torch.autocast(z.device.type, enabled=False):
             return self.mixture(latent), log_det

@@ -76,6 +76,7 @@ class CouplingStack(nn.Module):
 
     def __init__(self, dim: int, layers: int = 6, hidden: int = 32, generator: torch.Generator | None = None) -> None:
         super().__init__()
+        self.hidden = hidden
         self.split_at = dim // 2
         sizes = (self.split_at, dim - self.split_at)
         self.layers = nn.ModuleList(
