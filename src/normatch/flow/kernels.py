@@ -23,14 +23,15 @@ __all__ = ["backward", "forward", "gather"]
 def _tanh(x):
     """tanh to float32's precision (Cephes): a polynomial near 0, where the quotient would cancel."""
     size = tl.abs(x)
-    square = x * x
+    near = tl.where(size < 0.625, x, 0.0)
+    square = near * near
     series = -5.70498872745e-3 * square + 2.06390887954e-2
     series = series * square - 5.37397155531e-2
     series = series * square + 1.33314422036e-1
     series = series * square - 3.33332819422e-1
     shrunk = tl.exp(-2.0 * size)
     quotient = (1.0 - shrunk) / (1.0 + shrunk)
-    return tl.where(size < 0.625, x + x * square * series, tl.where(x < 0, -quotient, quotient))
+    return tl.where(size < 0.625, near + near * square * series, tl.where(x < 0, -quotient, quotient))
 
 
 @triton.jit
@@ -113,11 +114,11 @@ def forward(
     unit = tl.arange(0, UNITS)
     real = unit < HIDDEN
 
-    for block in tl.static_range(WIDTH // COLUMNS):
+    for block in range(WIDTH // COLUMNS):
         here = block * COLUMNS + column
-        at = z + row[:, None] * z_row + here[None, :] * z_column
-        first = tl.load(at, mask=inside[:, None] & (here < FIRST)[None, :], other=0.0)
-        second = tl.load(at + FIRST * z_column, mask=inside[:, None] & (here < DIM - FIRST)[None, :], other=0.0)
+        source = z + row[:, None] * z_row + here[None, :] * z_column
+        first = tl.load(source, mask=inside[:, None] & (here < FIRST)[None, :], other=0.0)
+        second = tl.load(source + FIRST * z_column, mask=inside[:, None] & (here < DIM - FIRST)[None, :], other=0.0)
         tl.store(mine + here[None, :], second.to(tl.float32))
         tl.store(mine + WIDTH + here[None, :], first.to(tl.float32))
     tl.debug_barrier()
@@ -127,7 +128,7 @@ def forward(
         begin, context, free = _layer(layer, DIM, HIDDEN)
         weight = flat + begin
         hidden = tl.zeros((ROWS, UNITS), tl.float32)
-        for block in tl.static_range(WIDTH // COLUMNS):
+        for block in range(WIDTH // COLUMNS):
             here = block * COLUMNS + column
             known = tl.load(mine + ((layer + 1) % SLOTS) * WIDTH + here[None, :])
             product = tl.load(
@@ -139,18 +140,16 @@ def forward(
         weight += HIDDEN * context
         hidden = tl.maximum(hidden + tl.load(weight + unit, mask=real, other=0.0)[None, :], 0.0)
         weight += HIDDEN
-        product = tl.load(
-            weight + unit[None, :] * HIDDEN + unit[:, None], mask=real[None, :] & real[:, None], other=0.0
-        )
+        middle = tl.load(weight + unit[None, :] * HIDDEN + unit[:, None], mask=real[None, :] & real[:, None], other=0.0)
         weight += HIDDEN * HIDDEN
         bias = tl.load(weight + unit, mask=real, other=0.0)
         weight += HIDDEN
-        second_hidden = tl.maximum(_dot(hidden, product, tl.zeros((ROWS, UNITS), tl.float32)) + bias[None, :], 0.0)
+        second_hidden = tl.maximum(_dot(hidden, middle, tl.zeros((ROWS, UNITS), tl.float32)) + bias[None, :], 0.0)
         if KEEP:
-            at = mine + SLOTS * WIDTH + LAYERS * WIDTH + layer * (2 * UNITS) + unit[None, :]
-            tl.store(at, hidden)
-            tl.store(at + UNITS, second_hidden)
-        for block in tl.static_range(WIDTH // COLUMNS):
+            inner = mine + SLOTS * WIDTH + LAYERS * WIDTH + layer * (2 * UNITS) + unit[None, :]
+            tl.store(inner, hidden)
+            tl.store(inner + UNITS, second_hidden)
+        for block in range(WIDTH // COLUMNS):
             here = block * COLUMNS + column
             used = here < free
             at = weight + here[None, :] * HIDDEN + unit[:, None]
@@ -184,9 +183,9 @@ def forward(
             squares = tl.zeros((ROWS, COLUMNS), tl.float32)
             for half in tl.static_range(2):
                 # The first half is in the odd states, the second in the even ones.
-                slot: tl.constexpr = (LAYERS + (LAYERS + 1 + half) % 2) % SLOTS
-                for block in tl.static_range(WIDTH // COLUMNS):
-                    here = block * COLUMNS + column
+                slot = (LAYERS + (LAYERS + 1 + half) % 2) % SLOTS
+                for part in tl.static_range(WIDTH // COLUMNS):
+                    here = part * COLUMNS + column
                     used = here < tl.where(exists, FIRST + half * (DIM - 2 * FIRST), 0)
                     mean = tl.load(means + label * DIM + half * FIRST + here, mask=used, other=0.0)
                     difference = tl.load(mine + slot * WIDTH + here[None, :]) - mean[None, :]
@@ -282,9 +281,9 @@ def backward(
 
     # The latents.
     for half in tl.static_range(2):
-        slot: tl.constexpr = LAYERS + (LAYERS + 1 + half) % 2
-        for block in tl.static_range(WIDTH // COLUMNS):
-            here = block * COLUMNS + column
+        slot = LAYERS + (LAYERS + 1 + half) % 2
+        for part in tl.static_range(WIDTH // COLUMNS):
+            here = part * COLUMNS + column
             latent = tl.load(mine + slot * WIDTH + here[None, :])
             grad = tl.zeros((ROWS, COLUMNS), tl.float32)
             for begin in range(0, CLASSES, 4):
@@ -309,7 +308,7 @@ def backward(
         inner = mine + INNER + layer * (2 * UNITS) + unit[None, :]
         second_hidden = tl.load(inner + UNITS)
         second_grad = tl.zeros((ROWS, UNITS), tl.float32)
-        for block in tl.static_range(WIDTH // COLUMNS):
+        for block in range(WIDTH // COLUMNS):
             here = block * COLUMNS + column
             used = here < free
             state = ((layer + 2) % 3) * WIDTH + here[None, :]
@@ -336,15 +335,15 @@ def backward(
         second_grad = tl.where(second_hidden > 0, second_grad, 0.0)
         hidden = tl.load(inner)
         square = unit[:, None] * HIDDEN + unit[None, :]
-        both = real[:, None] & real[None, :]
-        product = tl.load(flat + middle + square, mask=both, other=0.0)
-        hidden_grad = _dot(second_grad, product, tl.zeros((ROWS, UNITS), tl.float32))
+        inner_mask = real[:, None] & real[None, :]
+        weight = tl.load(flat + middle + square, mask=inner_mask, other=0.0)
+        hidden_grad = _dot(second_grad, weight, tl.zeros((ROWS, UNITS), tl.float32))
         hidden_grad = tl.where(hidden > 0, hidden_grad, 0.0)
-        outer = _dot(tl.trans(second_grad), hidden, tl.zeros((UNITS, UNITS), tl.float32))
-        tl.store(share + middle + square, outer, mask=both)
+        weight_grad = _dot(tl.trans(second_grad), hidden, tl.zeros((UNITS, UNITS), tl.float32))
+        tl.store(share + middle + square, weight_grad, mask=inner_mask)
         tl.store(share + middle + HIDDEN * HIDDEN + unit, tl.sum(second_grad, axis=0), mask=real)
         tl.store(share + begin + HIDDEN * context + unit, tl.sum(hidden_grad, axis=0), mask=real)
-        for block in tl.static_range(WIDTH // COLUMNS):
+        for block in range(WIDTH // COLUMNS):
             here = block * COLUMNS + column
             at = begin + unit[:, None] * context + here[None, :]
             both = real[:, None] & (here < context)[None, :]
@@ -357,7 +356,7 @@ def backward(
         tl.debug_barrier()
 
     if WANT_Z:
-        for block in tl.static_range(WIDTH // COLUMNS):
+        for block in range(WIDTH // COLUMNS):
             here = block * COLUMNS + column
             first = tl.load(direct + WIDTH + here[None, :]) + tl.load(through + WIDTH + here[None, :])
             second = tl.load(direct + here[None, :])
@@ -365,6 +364,60 @@ def backward(
             kind = z_grad.dtype.element_ty
             tl.store(at, first.to(kind), mask=inside[:, None] & (here < FIRST)[None, :])
             tl.store(at + FIRST, second.to(kind), mask=inside[:, None] & (here < DIM - FIRST)[None, :])
+
+
+@triton.jit
+def _add_shares(program, partials, programs, flat_grad, SHARED: tl.constexpr, SPAN: tl.constexpr, TALL: tl.constexpr):
+    here = program * SPAN + tl.arange(0, SPAN)
+    used = here < SHARED
+    sums = tl.zeros((TALL, SPAN), tl.float32)
+    for begin in range(0, programs, TALL):
+        index = (begin + tl.arange(0, TALL)).to(tl.int64)
+        at = partials + index[:, None] * SHARED + here[None, :]
+        sums += tl.load(at, mask=(index < programs)[:, None] & used[None, :], other=0.0)
+    tl.store(flat_grad + here, tl.sum(sums, axis=0), mask=used)
+
+
+@triton.jit
+def _mean_gradient(
+    task,
+    flat,
+    memory,
+    grad_logits,
+    logits_row,
+    logits_column,
+    flat_grad,
+    first_row,
+    rows,
+    DIM: tl.constexpr,
+    CLASSES: tl.constexpr,
+    LAYERS: tl.constexpr,
+    MIXTURE: tl.constexpr,
+    FLOOR: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PITCH: tl.constexpr,
+    TALL: tl.constexpr,
+):
+    BLOCKS: tl.constexpr = WIDTH // COLUMNS
+    FIRST: tl.constexpr = DIM // 2
+    label = task // (2 * BLOCKS)
+    half = (task // BLOCKS) % 2
+    here = (task % BLOCKS) * COLUMNS + tl.arange(0, COLUMNS)
+    used = here < FIRST + half * (DIM - 2 * FIRST)
+    place = MIXTURE + 2 * CLASSES + label * DIM + half * FIRST + here
+    scale = _scale(tl.load(flat + MIXTURE + label), FLOOR)
+    mean = tl.load(flat + place, mask=used, other=0.0)
+    slot = LAYERS + (LAYERS + 1 + half) % 2
+    grad = tl.zeros((TALL, COLUMNS), tl.float32)
+    for begin in range(first_row, rows, TALL):
+        row = (begin + tl.arange(0, TALL)).to(tl.int64)
+        inside = row < rows
+        pull = tl.load(grad_logits + row * logits_row + label * logits_column, mask=inside, other=0.0)
+        at = memory + row[:, None] * PITCH + slot * WIDTH + here[None, :]
+        latent = tl.load(at, mask=inside[:, None], other=0.0)
+        grad += (pull / (scale * scale))[:, None] * (latent - mean[None, :])
+    tl.store(flat_grad + place, tl.sum(grad, axis=0), mask=used)
 
 
 @triton.jit
@@ -396,34 +449,27 @@ def gather(
     """
     SHARED: tl.constexpr = MIXTURE + 2 * CLASSES
     ADDING: tl.constexpr = (SHARED + SPAN - 1) // SPAN
-    BLOCKS: tl.constexpr = WIDTH // COLUMNS
-    FIRST: tl.constexpr = DIM // 2
     program = tl.program_id(0)
-    tall = tl.arange(0, TALL)
     if program < ADDING:
-        here = program * SPAN + tl.arange(0, SPAN)
-        sums = tl.zeros((TALL, SPAN), tl.float32)
-        for begin in range(0, programs, TALL):
-            index = (begin + tall).to(tl.int64)
-            at = partials + index[:, None] * SHARED + here[None, :]
-            sums += tl.load(at, mask=(index < programs)[:, None] & (here < SHARED)[None, :], other=0.0)
-        tl.store(flat_grad + here, tl.sum(sums, axis=0), mask=here < SHARED)
+        _add_shares(program, partials, programs, flat_grad, SHARED, SPAN, TALL)
     else:
-        task = program - ADDING
-        label = task // (2 * BLOCKS)
-        half = (task // BLOCKS) % 2
-        here = (task % BLOCKS) * COLUMNS + tl.arange(0, COLUMNS)
-        used = here < FIRST + half * (DIM - 2 * FIRST)
-        at = label * DIM + half * FIRST + here
-        scale = _scale(tl.load(flat + MIXTURE + label), FLOOR)
-        mean = tl.load(flat + SHARED + at, mask=used, other=0.0)
-        slot = LAYERS + (LAYERS + 1 + half) % 2
-        grad = tl.zeros((TALL, COLUMNS), tl.float32)
-        for begin in range(first_row, rows, TALL):
-            row = (begin + tall).to(tl.int64)
-            inside = row < rows
-            pull = tl.load(grad_logits + row * logits_row + label * logits_column, mask=inside, other=0.0)
-            at_latent = memory + row[:, None] * PITCH + slot * WIDTH + here[None, :]
-            latent = tl.load(at_latent, mask=inside[:, None], other=0.0)
-            grad += (pull / (scale * scale))[:, None] * (latent - mean[None, :])
-        tl.store(flat_grad + SHARED + at, tl.sum(grad, axis=0), mask=used)
+        _mean_gradient(
+            program - ADDING,
+            flat,
+            memory,
+            grad_logits,
+            logits_row,
+            logits_column,
+            flat_grad,
+            first_row,
+            rows,
+            DIM,
+            CLASSES,
+            LAYERS,
+            MIXTURE,
+            FLOOR,
+            COLUMNS,
+            WIDTH,
+            PITCH,
+            TALL,
+        )
