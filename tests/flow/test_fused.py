@@ -1,6 +1,6 @@
 """The fused operator against the plain modules: on a GPU where there is one, and in Triton's interpreter anywhere.
 
-With ``TRITON_INTERPRET=1`` this file runs the kernels on CPU tensors; its last test does that where Triton is installed.
+``TRITON_INTERPRET=1`` makes this file run the kernels on CPU tensors; its last test does so where Triton is installed.
 """
 
 import os
