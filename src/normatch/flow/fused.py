@@ -29,7 +29,7 @@ _HAS_TRITON = find_spec("triton") is not None
 
 # What one program keeps at hand: larger flows are computed by the plain modules.
 MOST_UNITS = 64
-MOST_DIM = 1024
+MOST_DIM = 512
 MOST_CLASSES = 1024
 
 ROWS = 16  # the fewest that Triton's products take: more programs, and each of them sooner done
