@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normatch.augment.cutout import GREY, CutoutParams, apply_cutout, draw_cutout
+from normatch.augment.cutout import GREY, CutoutParams, apply_cutout, settle_cutout
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ def test_paints_its_rectangle(shape: tuple[int, int, int], hole: tuple[int, int]
     h, w = shape[1:]
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(128, 256, (50, *shape), dtype=torch.uint8, generator=generator)
-    params = draw_cutout(50, (h, w), hole, generator, "cpu")
+    params = settle_cutout(torch.rand(2, 50, generator=generator), (h, w), hole)
     expected = images.clone()
     for image, top, left, bottom, right in zip(expected, *(p.tolist() for p in params), strict=True):
         assert (bottom - top, right - left) == hole
@@ -23,7 +23,7 @@ def test_paints_its_rectangle(shape: tuple[int, int, int], hole: tuple[int, int]
 
 def test_centres_are_uniform_and_areas_follow() -> None:
     n = 50_000
-    params = draw_cutout(n, (8, 8), (4, 4), torch.Generator().manual_seed(1), "cpu")
+    params = settle_cutout(torch.rand(2, n, generator=torch.Generator().manual_seed(1)), (8, 8), (4, 4))
     for start in (params.top, params.left):
         share = torch.bincount(start + 2, minlength=8) / n
         assert share.shape == (8,)

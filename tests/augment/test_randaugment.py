@@ -20,8 +20,8 @@ from normatch.augment.randaugment import (
     Programs,
     apply_randaugment,
     build_programs,
-    draw_choices,
     resolve,
+    settle_choices,
 )
 
 Levels = NDArray[np.uint8]
@@ -163,7 +163,7 @@ def test_samples_do_not_touch_each_other(shape: tuple[int, int, int]) -> None:
     generator = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (40, *shape), dtype=torch.uint8, generator=generator)
     table = build_programs(*shape[1:], "cpu")
-    params = resolve(draw_choices(40, 2, 10, generator, "cpu"), table)
+    params = resolve(settle_choices(torch.rand(4, 40, 2, generator=generator), 10), table)
     whole = apply_randaugment(images, params)
     single = [apply_randaugment(images[i : i + 1], Programs(*(c[i : i + 1] for c in params))) for i in range(40)]
     assert torch.equal(whole, torch.cat(single))
@@ -180,7 +180,7 @@ def test_layers_follow_each_other() -> None:
 
 def test_what_is_not_applied_changes_nothing() -> None:
     images = to_tensor(pictures(32, 32, 3))
-    choices = draw_choices(len(images), 3, 10, torch.Generator().manual_seed(0), "cpu")
+    choices = settle_choices(torch.rand(4, len(images), 3, generator=torch.Generator().manual_seed(0)), 10)
     idle = choices._replace(applied=torch.zeros_like(choices.applied))
     assert torch.equal(apply_randaugment(images, resolve(idle, build_programs(32, 32, "cpu"))), images)
 
@@ -188,7 +188,7 @@ def test_what_is_not_applied_changes_nothing() -> None:
 def test_inputs_are_left_alone() -> None:
     images = to_tensor(pictures(32, 32, 3))
     before = images.clone()
-    choices = draw_choices(len(images), 2, 10, torch.Generator().manual_seed(0), "cpu")
+    choices = settle_choices(torch.rand(4, len(images), 2, generator=torch.Generator().manual_seed(0)), 10)
     params = resolve(choices, build_programs(32, 32, "cpu"))
     kept = Programs(*(column.clone() for column in params))
     apply_randaugment(images, params)
@@ -199,7 +199,7 @@ def test_inputs_are_left_alone() -> None:
 @pytest.mark.parametrize("max_strength", [2, 6, 10])
 def test_draws_are_uniform(max_strength: int) -> None:
     n = 70_000
-    choices = draw_choices(n, 2, max_strength, torch.Generator().manual_seed(1), "cpu")
+    choices = settle_choices(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(1)), max_strength)
     assert all(column.shape == (n, 2) for column in choices)
 
     def share(column: Tensor, values: int) -> Tensor:

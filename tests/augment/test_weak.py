@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from normatch.augment.weak import WeakParams, apply_weak, draw_weak
+from normatch.augment.weak import WeakParams, apply_weak, settle_weak
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from normatch.augment.weak import WeakParams, apply_weak, draw_weak
 def test_is_a_crop_of_the_reflected_image(shape: tuple[int, int, int], pad: tuple[int, int]) -> None:
     h, w = shape[1:]
     images = torch.randint(0, 256, (60, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    params = draw_weak(60, pad, True, torch.Generator().manual_seed(1), "cpu")
+    params = settle_weak(torch.rand(3, 60, generator=torch.Generator().manual_seed(1)), pad, True)
     result = apply_weak(images, params)
     assert result.shape == images.shape
     assert result.dtype == torch.uint8
@@ -34,7 +34,7 @@ def test_flip_alone_mirrors() -> None:
 
 @pytest.mark.parametrize("flip", [True, False])
 def test_draws_are_uniform(flip: bool) -> None:
-    params = draw_weak(50_000, (4, 2), flip, torch.Generator().manual_seed(2), "cpu")
+    params = settle_weak(torch.rand(3, 50_000, generator=torch.Generator().manual_seed(2)), (4, 2), flip)
     assert params.flip.float().mean() == pytest.approx(0.5 if flip else 0, abs=0.01)
     for offset, pad in ((params.top, 4), (params.left, 2)):
         share = torch.bincount(offset + pad, minlength=2 * pad + 1) / 50_000
@@ -43,5 +43,5 @@ def test_draws_are_uniform(flip: bool) -> None:
 
 def test_no_padding_moves_nothing() -> None:
     images = torch.randint(0, 256, (9, 3, 5, 7), dtype=torch.uint8)
-    params = draw_weak(9, (0, 0), False, torch.Generator(), "cpu")
+    params = settle_weak(torch.rand(3, 9, generator=torch.Generator()), (0, 0), False)
     assert torch.equal(apply_weak(images, params), images)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["GREY", "CutoutParams", "apply_cutout", "draw_cutout"]
+__all__ = ["GREY", "CutoutParams", "apply_cutout", "settle_cutout"]
 
 GREY = 127
 """The level of the hole (FixMatch: half of white)."""
@@ -20,15 +20,8 @@ class CutoutParams(NamedTuple):
     right: Tensor  # (N,) int64
 
 
-def draw_cutout(
-    n: int,
-    size: tuple[int, int],
-    hole: tuple[int, int],
-    generator: torch.Generator,
-    device: torch.device | str,
-) -> CutoutParams:
-    """Draws a hole of ``hole`` (height, width) pixels, its centre uniform over the pixels of an image of ``size``."""
-    uniform = torch.rand((2, n), generator=generator, device=device)
+def settle_cutout(uniform: Tensor, size: tuple[int, int], hole: tuple[int, int]) -> CutoutParams:
+    """A hole of ``hole`` (height, width) pixels, its centre uniform over an image of ``size``, from numbers (2, N)."""
     top = (uniform[0] * size[0]).long() - hole[0] // 2
     left = (uniform[1] * size[1]).long() - hole[1] // 2
     return CutoutParams(top, left, top + hole[0], left + hole[1])

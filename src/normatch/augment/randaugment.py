@@ -20,9 +20,8 @@ __all__ = [
     "Programs",
     "apply_randaugment",
     "build_programs",
-    "draw_choices",
-    "draw_randaugment",
     "resolve",
+    "settle_choices",
 ]
 
 MAX_STRENGTH = 10
@@ -138,14 +137,11 @@ def build_programs(height: int, width: int, device: torch.device | str) -> Progr
     )
 
 
-def draw_choices(
-    n: int, ops: int, max_strength: int, generator: torch.Generator, device: torch.device | str
-) -> Choices:
-    """Draws ``ops`` ops a sample with replacement, each to be applied with p = ½ at strength 1 … max_strength-1.
+def settle_choices(uniform: Tensor, max_strength: int) -> Choices:
+    """K ops a sample with replacement, each applied with p = ½ at strength 1 … max_strength-1, from numbers (4, N, K).
 
-    The strengths drawn are those of FixMatch's ``randint(1, max_strength)``, which leaves the end out.
+    The strengths are those of FixMatch's ``randint(1, max_strength)``, which leaves the end out.
     """
-    uniform = torch.rand((4, n, ops), generator=generator, device=device)
     return Choices(
         op=(uniform[0] * len(OPS)).long(),
         strength=(uniform[1] * (max_strength - 1)).long() + 1,
@@ -162,13 +158,6 @@ def resolve(choices: Choices, programs: Programs) -> Programs:
     # index_select, since indexing by a matrix of rows is several times slower on a CPU.
     picked = (column.index_select(0, row.flatten()) for column in programs)
     return Programs(*(column.view(*row.shape, *column.shape[1:]) for column in picked))
-
-
-def draw_randaugment(
-    n: int, ops: int, max_strength: int, programs: Programs, generator: torch.Generator, device: torch.device | str
-) -> Programs:
-    """Draws the choices of a batch and works them out: (N, K) programs for :func:`apply_randaugment`."""
-    return resolve(draw_choices(n, ops, max_strength, generator, device), programs)
 
 
 def apply_randaugment(images: Tensor, params: Programs) -> Tensor:

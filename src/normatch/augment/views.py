@@ -6,13 +6,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normatch.augment.cutout import CutoutParams, apply_cutout, draw_cutout
-from normatch.augment.randaugment import MAX_STRENGTH, Programs, apply_randaugment, build_programs, draw_randaugment
+from normatch.augment.cutout import CutoutParams, apply_cutout, settle_cutout
+from normatch.augment.randaugment import (
+    MAX_STRENGTH,
+    Programs,
+    apply_randaugment,
+    build_programs,
+    resolve,
+    settle_choices,
+)
 from normatch.augment.vectors import MaskParams, NoiseParams, apply_mask, apply_noise, draw_mask, draw_noise
-from normatch.augment.weak import WeakParams, apply_weak, draw_weak
+from normatch.augment.weak import WeakParams, apply_weak, settle_weak
 from normatch.errors import UserError
 
-__all__ = ["KINDS", "AugmentConfig", "ImageParams", "Params", "VectorParams", "Views"]
+__all__ = ["KINDS", "AugmentConfig", "ImageNumbers", "ImageParams", "Numbers", "Params", "VectorParams", "Views"]
 
 KINDS: tuple[str, ...] = ("none", "weak", "strong")
 """The names of the views; ``strong`` begins with a weak view of its own."""
@@ -67,15 +74,26 @@ class VectorParams(NamedTuple):
     mask: MaskParams | None = None
 
 
+class ImageNumbers(NamedTuple):
+    """Uniform numbers behind :class:`ImageParams`, and the table of programs to look choices up in."""
+
+    weak: Tensor | None = None
+    randaugment: Tensor | None = None
+    cutout: Tensor | None = None
+    programs: Programs | None = None
+
+
 Params = ImageParams | VectorParams
+Numbers = ImageNumbers | VectorParams
 
 
 class Views:
     """Makes views of whole batches on any device.
 
-    Drawing the random numbers and applying them are apart: :meth:`apply` is a pure function of tensors, without a host
-    sync or a shape that depends on data, fit for ``torch.compile`` and for a CUDA graph. :meth:`draw` copies a small
-    table to a device the first time it sees it; after that it may be captured too, with its generator registered.
+    Drawing random numbers, making parameters of them and applying these are apart: :meth:`settle` and :meth:`apply`
+    are pure functions of tensors, without a host sync or a shape that depends on data, fit for ``torch.compile`` and
+    for a CUDA graph. :meth:`numbers` copies a small table to a device the first time it sees it; after that it may be
+    captured too, with its generator registered.
 
     Args:
         shape: of one sample: (C, H, W) for uint8 images, C = 1 or 3, or (D,) for float vectors.
@@ -113,11 +131,28 @@ class Views:
         self._programs: dict[torch.device, Programs] = {}
         self._statistics: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
-    def draw(self, kind: str, n: int, generator: torch.Generator, device: torch.device | str) -> Params:
+    def numbers(self, kind: str, n: int, generator: torch.Generator, device: torch.device | str) -> Numbers:
         """The random numbers of one view of ``n`` samples; the generator lives on ``device``."""
         _check_kind(kind)
         device = torch.device(device)
-        return (self._draw_image if self.is_image else self._draw_vector)(kind, n, generator, device)
+        return (self._image_numbers if self.is_image else self._draw_vector)(kind, n, generator, device)
+
+    def settle(self, numbers: Numbers) -> Params:
+        """What random numbers mean."""
+        if isinstance(numbers, VectorParams):
+            return numbers
+        config, size = self.config, self.shape[1:]
+        weak, randaugment, cutout, programs = numbers
+        chosen = None if randaugment is None else settle_choices(randaugment, config.max_strength)
+        return ImageParams(
+            None if weak is None else settle_weak(weak, self._pad, config.flip),
+            None if chosen is None or programs is None else resolve(chosen, programs),
+            None if cutout is None else settle_cutout(cutout, (size[0], size[1]), self._hole),
+        )
+
+    def draw(self, kind: str, n: int, generator: torch.Generator, device: torch.device | str) -> Params:
+        """The parameters of one view of ``n`` samples; the generator lives on ``device``."""
+        return self.settle(self.numbers(kind, n, generator, device))
 
     def apply(self, kind: str, images: Tensor, params: Params) -> Tensor:
         """The view of ``images`` (N, \\*shape) under numbers that were drawn for the same ``kind``."""
@@ -150,21 +185,20 @@ class Views:
         self._pad = (height // 8, width // 8) if pad is None else (pad, pad)
         self._hole = (int(height * self.config.cutout), int(width * self.config.cutout))
 
-    def _draw_image(self, kind: str, n: int, generator: torch.Generator, device: torch.device) -> ImageParams:
+    def _image_numbers(self, kind: str, n: int, generator: torch.Generator, device: torch.device) -> ImageNumbers:
         if kind == "none":
-            return ImageParams()
-        config = self.config
-        weak = draw_weak(n, self._pad, config.flip, generator, device)
+            return ImageNumbers()
+        weak = torch.rand((3, n), generator=generator, device=device)
         if kind == "weak":
-            return ImageParams(weak)
-        _, height, width = self.shape
+            return ImageNumbers(weak)
         if device not in self._programs:
-            self._programs[device] = build_programs(height, width, device)
-        programs = self._programs[device]
-        return ImageParams(
+            self._programs[device] = build_programs(self.shape[1], self.shape[2], device)
+        ops = self.config.ops
+        return ImageNumbers(
             weak,
-            draw_randaugment(n, config.ops, config.max_strength, programs, generator, device) if config.ops else None,
-            draw_cutout(n, (height, width), self._hole, generator, device) if min(self._hole) else None,
+            torch.rand((4, n, ops), generator=generator, device=device) if ops else None,
+            torch.rand((2, n), generator=generator, device=device) if min(self._hole) else None,
+            self._programs[device],
         )
 
     def _draw_vector(self, kind: str, n: int, generator: torch.Generator, device: torch.device) -> VectorParams:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["WeakParams", "apply_weak", "draw_weak"]
+__all__ = ["WeakParams", "apply_weak", "settle_weak"]
 
 
 class WeakParams(NamedTuple):
@@ -16,19 +16,14 @@ class WeakParams(NamedTuple):
     left: Tensor  # (N,) int64, -pad … pad
 
 
-def draw_weak(
-    n: int, pad: tuple[int, int], flip: bool, generator: torch.Generator, device: torch.device | str
-) -> WeakParams:
-    """Draws flips (p = ½, or none) and crop offsets uniform over the padding.
+def settle_weak(uniform: Tensor, pad: tuple[int, int], flip: bool) -> WeakParams:
+    """Flips (p = ½, or none) and crop offsets, uniform over the padding, from uniform numbers (3, N).
 
     Args:
-        n: how many samples.
+        uniform: (3, N) numbers from 0 up to 1.
         pad: pixels of reflected border above and below, left and right.
         flip: whether to mirror at all.
-        generator: the only source of randomness; it lives on ``device``.
-        device: where the parameters are made.
     """
-    uniform = torch.rand((3, n), generator=generator, device=device)
     return WeakParams(
         flip=uniform[0] < (0.5 if flip else 0.0),
         top=(uniform[1] * (2 * pad[0] + 1)).long() - pad[0],
