@@ -9,7 +9,7 @@ from torch import nn
 
 from normatch.engine.average import Average
 from normatch.engine.diagnostics import pseudo_label_curves
-from normatch.engine.meter import Meter
+from normatch.engine.meter import Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.schedule import cosine
 from normatch.methods import PseudoLabels
@@ -119,7 +119,7 @@ def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
     values, counts = rng.normal(size=5), rng.integers(1, 9, size=5)
     for value, count in zip(values, counts, strict=True):
         nothing = torch.tensor(0.0)
-        meter.add({"a": (torch.tensor(value * count), torch.tensor(float(count))), "b": (nothing, nothing)})
+        meter.add(measure({"a": (torch.tensor(value * count), torch.tensor(float(count))), "b": (nothing, nothing)}))
     restored = Meter(torch.device("cpu"))
     restored.load(dict(sorted(meter.state().items(), reverse=True)))
     for m in (meter, restored):

@@ -30,4 +30,7 @@ class Average:
             torch._foreach_add_(mine, change)
         else:
             torch._foreach_lerp_(mine, theirs, 1 - self.decay)
-        torch._foreach_copy_(list(self.model.buffers()), list(self._source.buffers()))
+        for dtype in {buffer.dtype for buffer in self.model.buffers()}:  # of one type, so that one kernel copies all
+            pairs = zip(self.model.buffers(), self._source.buffers(), strict=True)
+            copies = [(mine, theirs) for mine, theirs in pairs if mine.dtype == dtype]
+            torch._foreach_copy_([mine for mine, _ in copies], [theirs for _, theirs in copies])

@@ -87,14 +87,14 @@ def _noise(config: Config) -> Corpus:
 
 def _parts(job: Job, step: Step) -> dict[str, float]:
     """Milliseconds of each part of a step, alone."""
-    batch, _ = step.sample()
+    batch, truth = step.sample()
 
     def forward() -> None:
-        step.learn(batch)
+        step.learn(batch, truth)
 
     def both() -> None:
         step.optimisers.zero()
-        step.learn(batch)[1].backward()
+        step.learn(batch, truth)[0].backward()
 
     model = job.method.model
     n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))

@@ -1,13 +1,28 @@
 """Means that are gathered on the device and read by the host only now and then."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from normatch.engine.diagnostics import Mean
 
-__all__ = ["Meter"]
+__all__ = ["Measured", "Meter", "measure"]
+
+
+class Measured(NamedTuple):
+    """One step's open means."""
+
+    names: tuple[str, ...]
+    values: Tensor
+    """(2, names) sums and counts."""
+
+
+def measure(means: dict[str, Mean]) -> Measured:
+    """Open means as one tensor: part of the compiled step."""
+    sums, counts = zip(*means.values(), strict=True)
+    return Measured(tuple(means), torch.stack([torch.stack(sums), torch.stack(counts)]).detach())
 
 
 class Meter:
@@ -18,12 +33,13 @@ class Meter:
         self._names: list[str] = []
         self._totals = torch.zeros(2, 0, device=device, dtype=torch.float64)
 
-    def add(self, means: dict[str, Mean]) -> None:
+    def add(self, measured: Measured) -> None:
         """Add one step's open means; the names must be the same at each step."""
         if not self._names:
-            self._start(list(means))
-        sums, counts = zip(*(means[name] for name in self._names), strict=True)
-        self._totals += torch.stack([torch.stack(sums), torch.stack(counts)])
+            self._start(list(measured.names))
+        if list(measured.names) != self._names:
+            raise ValueError(f"measured {', '.join(measured.names)}, where steps before had {', '.join(self._names)}")
+        self._totals += measured.values
 
     def read(self) -> dict[str, float | None]:
         """The means since the last reading, None where nothing was counted. Waits for the device."""

@@ -20,9 +20,10 @@ class Optimisers:
     def __init__(self, groups: list[Group], optim: OptimConfig, total: int, device: torch.device) -> None:
         self.groups = groups
         self.total = total
-        self._rates: list[tuple[Tensor, float]] = []
-        sgd = [self._entry(g, device) for g in groups if g.rule == "sgd"]
-        adamw = [self._entry(g, device) for g in groups if g.rule == "adamw"]
+        self._first = torch.tensor([group.lr for group in groups], device=device)
+        self._rates = self._first.clone()
+        entries = [self._entry(*group) for group in zip(groups, self._rates, strict=True)]
+        sgd, adamw = ([e for e, g in zip(entries, groups, strict=True) if g.rule == rule] for rule in ("sgd", "adamw"))
         self._optimisers: list[torch.optim.Optimizer] = []
         if sgd:
             self._optimisers.append(
@@ -32,9 +33,7 @@ class Optimisers:
             capturable = device.type == "cuda"
             self._optimisers.append(torch.optim.AdamW(adamw, fused=True, capturable=capturable))
 
-    def _entry(self, group: Group, device: torch.device) -> dict[str, Any]:
-        rate = torch.tensor(group.lr, device=device)
-        self._rates.append((rate, group.lr))
+    def _entry(self, group: Group, rate: Tensor) -> dict[str, Any]:
         return {"params": group.params, "lr": rate, "weight_decay": group.weight_decay}
 
     def zero(self) -> None:
@@ -45,9 +44,7 @@ class Optimisers:
 
     def step(self, step: Tensor) -> None:
         """Clip, set the rates for ``step`` and update every parameter."""
-        factor = cosine(step, self.total)
-        for rate, base in self._rates:
-            rate.copy_(base * factor)
+        torch.mul(self._first, cosine(step, self.total), out=self._rates)
         for group in self.groups:
             if group.clip is not None:
                 nn.utils.clip_grad_norm_(group.params, group.clip, foreach=True)

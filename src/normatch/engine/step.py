@@ -7,12 +7,12 @@ that the host only replays.
 import torch
 from torch import Tensor
 
-from normatch.augment import Views
+from normatch.augment import Numbers, Views
 from normatch.config import Config
 from normatch.data import Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.diagnostics import Mean, pseudo_label_curves
-from normatch.engine.meter import Meter
+from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.runtime import Runtime
 from normatch.methods import Batch, Method, Outcome
@@ -51,7 +51,7 @@ class Step:
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self.learn = torch.compile(self._forward) if runtime.capture else self._forward
-        self._view = torch.compile(views.apply) if runtime.capture else views.apply
+        self._view = torch.compile(self._see) if runtime.capture else self._see
 
     def __call__(self) -> None:
         self._prepare()
@@ -68,11 +68,11 @@ class Step:
         """The path of one batch, top to bottom."""
         batch, truth = self.sample()
         self.optimisers.zero()
-        outcome, loss = self.learn(batch)
+        loss, measured = self.learn(batch, truth)
         loss.backward()
         self.optimisers.step(self._step)
         self.average.update(self._step)
-        self.meter.add(_means(outcome, loss, truth))
+        self.meter.add(measured)
         self._step += 1
 
     def sample(self) -> tuple[Batch, Tensor]:
@@ -92,10 +92,12 @@ class Step:
         )
         return batch, self._pool.labels[at_unlabelled]
 
-    def _forward(self, batch: Batch) -> tuple[Outcome, Tensor]:
+    def _forward(self, batch: Batch, truth: Tensor) -> tuple[Tensor, Measured]:
+        """The loss, and what is measured beside it."""
         with self._runtime.autocast():
             outcome = self.method(batch)
-        return outcome, torch.stack(list(outcome.losses.values())).sum()
+        loss = torch.stack(list(outcome.losses.values())).sum()
+        return loss, measure(_means(outcome, loss, truth))
 
     def _views_of(self, positions: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
         if not kinds:
@@ -103,10 +105,13 @@ class Step:
         images = self._pool.gather(positions)
         return tuple(self._make_view(kind, images) for kind in kinds)
 
+    def _see(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
+        return self._views.apply(kind, images, self._views.settle(numbers))
+
     def _make_view(self, kind: str, images: Tensor) -> Tensor:
         # Draws stay outside the compiled part: there they would not come from the generator that is seeded each step.
-        params = self._views.draw(kind, len(images), self._runtime.generator, self._runtime.device)
-        return self._view(kind, images, params)
+        numbers = self._views.numbers(kind, len(images), self._runtime.generator, self._runtime.device)
+        return self._view(kind, images, numbers)
 
     def _prepare(self) -> None:
         """Host work before a step: its seed, and fresh indices every few hundred steps."""
