@@ -82,8 +82,10 @@ class Model(nn.Module):
         self.head = spec.head.build(self.backbone.features, len(spec.classes))
         self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
 
-    def features(self, x: Tensor) -> Tensor:
-        z: Tensor = self.backbone(self.normalise(x))
+    def features(self, x: Tensor, learning: int | None = None) -> Tensor:
+        """Features (N, D); with ``learning`` only the first so many items are back-propagated (Backbone.partial)."""
+        x = self.normalise(x)
+        z: Tensor = self.backbone(x) if learning is None else self.backbone(x, learning)
         return z
 
     def forward(self, x: Tensor) -> Tensor:

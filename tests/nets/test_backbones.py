@@ -1,5 +1,6 @@
 """What is particular to a backbone: published sizes, structure, and the errors of choosing one."""
 
+import copy
 import doctest
 
 import pytest
@@ -12,7 +13,7 @@ import normatch.nets.backbone
 from normatch.errors import UserError
 from normatch.nets import backbones, create_backbone
 from normatch.nets.zoo.mlp import MLP
-from normatch.nets.zoo.wide_resnet import WideResNet
+from normatch.nets.zoo.wide_resnet import WideResNet, _normalise_part
 
 
 def count(*modules: nn.Module) -> int:
@@ -119,3 +120,33 @@ def test_examples_in_the_documentation(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_part_of_a_batch_is_normalised_by_all_of_it() -> None:
+    norm = nn.BatchNorm2d(3).double().train()
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    reference = copy.deepcopy(norm)
+    x = torch.randn(6, 3, 4, 4, dtype=torch.float64) * 2 + 1
+    assert torch.allclose(_normalise_part(norm, x, 4), reference(x))
+    for ours, theirs in zip(norm.buffers(), reference.buffers(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_partial_gradient_is_orthogonal_to_shift_and_scale() -> None:
+    """As behind any batch norm: weights of a convolution before it neither grow nor shrink by the gradient."""
+    norm = nn.BatchNorm2d(3).double().train()
+    x = (torch.randn(6, 3, 4, 4, dtype=torch.float64) * 2 + 1).requires_grad_()
+    (_normalise_part(norm, x, 4) * torch.randn(6, 3, 4, 4, dtype=torch.float64)).sum().backward()
+    g = x.grad
+    assert g is not None
+    assert g[4:].abs().max() == 0
+    assert g[:4].abs().max() > 0
+    assert g.sum((0, 2, 3)).abs().max() < 1e-9
+    assert (g * x.detach()).sum((0, 2, 3)).abs().max() < 1e-9
+
+
+def test_all_of_a_batch_learning_is_the_ordinary_pass() -> None:
+    net = create_backbone("wrn-28-2", (1, 16, 16)).train()
+    x = torch.randn(3, 1, 16, 16)
+    z = copy.deepcopy(net)(x, learning=3)
+    assert torch.equal(z, net(x))

@@ -63,10 +63,10 @@ class NorMatchSettings(WeakToStrongSettings):
         for name in ("flow_layers", "flow_hidden", "flow_clip"):
             if getattr(self, name) <= 0:
                 raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
-        if not self.stop_gradient and self.passes == "split":
+        if not self.stop_gradient and self.passes != "joint":
             raise UserError(
-                "settings.stop_gradient is off with settings.passes 'split', which keeps no gradients of weak views: "
-                "choose passes 'joint'"
+                f"settings.stop_gradient is off with settings.passes {self.passes!r}, "
+                "which keeps no gradients of weak views: choose passes 'joint'"
             )
         if (
             self.auxiliary == "mlp"

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import nn
 
@@ -29,6 +29,12 @@ class Backbone(nn.Module):
 
     Arguments:
         features: The width of the output.
+    """
+
+    partial: ClassVar[bool] = False
+    """Whether ``forward`` takes ``learning``, the number of items (from the first) that are back-propagated.
+
+    The others take part in batch statistics, but not in the backward pass, whose cost for them is saved.
     """
 
     def __init__(self, features: int) -> None:

@@ -1,4 +1,4 @@
-"""How the views of a batch go through the backbone: all in one pass, or the weak ones without gradients."""
+"""How the views of a batch go through the backbone: together or apart, with all gradients or those that matter."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from normatch.model import Model
 
 __all__ = ["Passes", "embed"]
 
-Passes = Literal["joint", "split"]
+Passes = Literal["joint", "shared", "split"]
 
 
 def embed(
@@ -17,15 +17,17 @@ def embed(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Features of the three kinds of views.
 
-    ``joint`` is the paper's: one pass, so batch normalisation sees all views together. ``split`` runs the weak views,
-    through which nothing is back-propagated, in a pass of their own without gradients: a third less work, but two
-    sets of batch statistics.
+    ``joint`` is the paper's: one pass, so batch normalisation sees all views together. ``shared`` is the same pass
+    forward, but goes back through labelled and strong views alone: weak ones take part in no loss, and would get a
+    gradient only through the statistics. ``split`` runs the weak views in a pass of their own without gradients, so
+    there are two sets of batch statistics.
     """
-    if passes == "joint":
-        sizes = [len(labelled), len(weak), len(strong)]
-        z_labelled, z_weak, z_strong = model.features(torch.cat([labelled, weak, strong])).split(sizes)
+    sizes = [len(labelled), len(strong), len(weak)]
+    if passes == "split":
+        with torch.no_grad():
+            z_weak = model.features(weak)
+        z_labelled, z_strong = model.features(torch.cat([labelled, strong])).split(sizes[:2])
         return z_labelled, z_weak, z_strong
-    with torch.no_grad():
-        z_weak = model.features(weak)
-    z_labelled, z_strong = model.features(torch.cat([labelled, strong])).split([len(labelled), len(strong)])
-    return z_labelled, z_weak, z_strong
+    learning = sizes[0] + sizes[1] if passes == "shared" else None
+    z_labelled, z_strong, z_weak = model.features(torch.cat([labelled, strong, weak]), learning).split(sizes)
+    return z_labelled, z_weak.detach() if passes == "shared" else z_weak, z_strong

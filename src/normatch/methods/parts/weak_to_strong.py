@@ -27,7 +27,8 @@ class WeakToStrongSettings(Settings):
     alignment_batches: int = 32
     """Batches whose mean is the running distribution of classes."""
     passes: Passes = "joint"
-    """All views in one pass through the backbone (the paper), or weak views apart and without gradients."""
+    """All views in one pass through the backbone (joint, the paper); the same with gradients of labelled and strong
+    views only (shared); or weak views in a pass apart (split)."""
 
     def check(self) -> None:
         if self.alignment_batches < 1:
@@ -42,6 +43,11 @@ class WeakToStrong(Method):
 
     def __init__(self, model: Model, task: Task, settings: WeakToStrongSettings) -> None:
         super().__init__(model, task, settings)
+        if settings.passes == "shared" and not model.backbone.partial:
+            raise UserError(
+                f"settings.passes is 'shared', which backbone {model.spec.backbone!r} does not have: "
+                "choose 'joint' or 'split'"
+            )
         self.alignment = Alignment(task.classes, settings.alignment_batches) if settings.alignment else None
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

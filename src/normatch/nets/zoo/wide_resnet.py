@@ -3,10 +3,16 @@
 import math
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+
+try:
+    from normatch.nets.fused.wide_resnet import Layout, wide_resnet
+except ImportError:  # no Triton, as on a machine without a GPU
+    wide_resnet = None  # type: ignore[assignment]
 
 __all__ = ["WideResNet"]
 
@@ -60,10 +66,35 @@ class WideResNet(Backbone):
                 # FixMatch's start: the gain √2 of a plain ReLU, the small slope not counted.
                 nn.init.normal_(module.weight, std=math.sqrt(2 / (module.out_channels * module.kernel_size[0] ** 2)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) to features (N, 64k)."""
-        x = leaky_relu(self.norm(self.blocks(self.stem(x))), SLOPE)
-        return x.mean(dim=(2, 3))
+    partial = True
+
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        """Images (N, C, H, W) to features (N, 64k); only the first ``learning`` are back-propagated."""
+        if self._fusible(x):
+            return wide_resnet(x, *self._parts(), torch.bfloat16, learning)
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x, learning)
+        return _activate(self.norm, x, learning).mean(dim=(2, 3))
+
+    def _fusible(self, x: Tensor) -> bool:
+        """Whether this is a training pass that the hand-written kernels take: in bfloat16, on a GPU."""
+        if wide_resnet is None or not (self.training and x.is_cuda and torch.is_autocast_enabled("cuda")):
+            return False
+        channels = self.norm.num_features
+        return torch.get_autocast_dtype("cuda") is torch.bfloat16 and channels & (channels - 1) == 0
+
+    def _parts(self) -> tuple[list[nn.BatchNorm2d], list[Tensor], "Layout"]:
+        norms, weights, layout = [], [self.stem.weight], []
+        for block in self.blocks:
+            assert isinstance(block, _Block)
+            norms += [block.norm1, block.norm2]
+            weights += [block.conv1.weight, block.conv2.weight]
+            if isinstance(block.shortcut, nn.Conv2d):
+                weights.append(block.shortcut.weight)
+            own = isinstance(block.shortcut, nn.Conv2d)
+            layout += [block.conv1.stride[0], int(own), int(block.activated_shortcut)]
+        return [*norms, self.norm], weights, layout
 
 
 class _Block(nn.Module):
@@ -78,11 +109,37 @@ class _Block(nn.Module):
             nn.Identity() if inputs == outputs and stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        activated = leaky_relu(self.norm1(x), SLOPE)
-        residual: Tensor = self.conv2(leaky_relu(self.norm2(self.conv1(activated)), SLOPE))
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        activated = _activate(self.norm1, x, learning)
+        residual: Tensor = self.conv2(_activate(self.norm2, self.conv1(activated), learning))
         shortcut: Tensor = self.shortcut(activated if self.activated_shortcut else x)
         return shortcut + residual
+
+
+def _activate(norm: nn.BatchNorm2d, x: Tensor, learning: int | None) -> Tensor:
+    """The normalised, activated x."""
+    if learning is None or learning == len(x) or not norm.training:
+        return leaky_relu(norm(x), SLOPE)
+    return leaky_relu(_normalise_part(norm, x, learning), SLOPE)
+
+
+def _normalise_part(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
+    """Batch norm by the statistics of all items, of which only the first ``learning`` get a gradient.
+
+    Forward this is batch norm. Backward the learning items are normalised by their own statistics, then shifted and
+    scaled by constants to those of all. Were the statistics themselves constants, the gradient would not be orthogonal
+    to a scaling of x, and weights would drift (benchmarks/NOTES.md).
+    """
+    y: Tensor = norm(x.detach())
+    head = x[:learning]
+    variance, mean = torch.var_mean(head, (0, 2, 3), correction=0, keepdim=True)
+    own = (head - mean) * (variance + 1e-12).rsqrt()
+    weight, bias = norm.weight.view(1, -1, 1, 1), norm.bias.view(1, -1, 1, 1)
+    with torch.no_grad():
+        variance_all, mean_all = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
+        deviation = (variance_all + norm.eps).sqrt()
+        shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
+    return torch.cat([(own * scale + shift) * weight + bias, y[learning:].detach()])
 
 
 def _build(width: int, shape: tuple[int, ...], norm_momentum: float) -> WideResNet:
