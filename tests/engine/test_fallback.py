@@ -1,7 +1,10 @@
 """Where a step cannot be compiled or captured it runs eagerly, says why, and the result is the same."""
 
 import dataclasses
+import importlib.util
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from normatch.engine.recorder import Silent
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import methods
+from normatch.methods.normatch import NorMatchSettings
 
 
 def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
@@ -34,7 +38,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.fixture
 def config(tiny_config: Config) -> Config:
     # Accumulated gradients are state that only backward writes.
-    return tiny_config.replace(settings=dataclasses.replace(tiny_config.settings, accumulate_mixture=True))
+    return tiny_config.replace(settings=NorMatchSettings(passes="split", accumulate_mixture=True))
 
 
 def as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,7 +114,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(normatch.engine.runtime.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -130,7 +134,7 @@ def test_what_is_known_beforehand(tiny_config: Config, monkeypatch: pytest.Monke
         patch.setattr(torch.cuda, "get_device_capability", lambda: (6, 1))
         assert because() == "this GPU's compute capability 6.1 is below 7.0"
     with monkeypatch.context() as patch:
-        patch.setattr(normatch.engine.runtime.importlib.util, "find_spec", lambda name: None)
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
         assert because() == "Triton is not installed"
     with monkeypatch.context() as patch:
         patch.setattr(methods.get("normatch"), "capturable", False)
@@ -145,12 +149,10 @@ def test_it_is_said_before_the_first_step(tiny_config: Config, capsys: pytest.Ca
     assert capsys.readouterr().err.startswith("title  steps run eagerly: Triton is not installed\n")
 
 
-def test_compiled_code_is_kept(
-    tiny_config: Config, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compiled_code_is_kept(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "TORCHINDUCTOR_CACHE_DIR"
     environment: dict[str, str] = {}
-    monkeypatch.setattr(normatch.engine.runtime.os, "environ", environment)
+    monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(normatch.engine.runtime, "COMPILED", tmp_path / "compiled")
     runtime = prepare(tiny_config).runtime
     with runtime.scope():

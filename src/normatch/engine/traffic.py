@@ -58,10 +58,10 @@ def step_bytes(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
 
 def _activations(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
     """Counted on tensors without values: nothing is computed, no state changes, and no fused kernel hides a layer."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    method, teacher = (copy.deepcopy(module).cpu() for module in (step.method, step.average.model))
+    mode, counter = FakeTensorMode(allow_non_fake_inputs=True), _Counter()
+    method, teacher = copy.deepcopy(step.method).cpu(), copy.deepcopy(step.average.model).cpu()
     empty: Batch = tree_map(lambda x: mode.from_tensor(x.cpu()) if isinstance(x, Tensor) else x, batch)
-    with mode, torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), _Counter() as counter:
+    with mode, torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), counter:
         method(empty._replace(teacher=teacher))
     return counter.totals
 
@@ -71,7 +71,7 @@ class _Counter(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.totals = dict.fromkeys(COUNTED.values(), 0)
+        self.totals: dict[str, int] = dict.fromkeys(COUNTED.values(), 0)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         output = func(*args, **(kwargs or {}))
