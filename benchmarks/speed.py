@@ -6,7 +6,6 @@ with names it runs those alone (--list shows them). A case that fails is recorde
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,9 @@ from normatch.methods.parts.passes import Passes
 
 ITEMS = 50_000
 """Images on the device, as in CIFAR-10: they count in the peak memory."""
+
+LIMIT = 900
+"""Seconds that a case may take."""
 
 
 def _cifar10(method: str, passes: str) -> Config:
@@ -60,8 +62,11 @@ def run(name: str, options: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
         command = [sys.executable, __file__, name, "--alone", "--out", str(out), "--options", json.dumps(options)]
-        code = subprocess.run(command, check=False, env=os.environ).returncode
-        report: dict[str, Any] = read_json(out) if out.is_file() else {"error": f"exit code {code}"}
+        try:
+            code = subprocess.run(command, check=False, timeout=LIMIT).returncode
+            report: dict[str, Any] = read_json(out) if out.is_file() else {"error": f"exit code {code}"}
+        except subprocess.TimeoutExpired:
+            report = {"error": f"not done after {LIMIT} seconds"}
     return {"case": name} | report
 
 

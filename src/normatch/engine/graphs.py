@@ -25,7 +25,7 @@ def _intact() -> Iterator[None]:
     stream = torch.cuda.current_stream()
     try:
         yield
-    except Exception:
+    except Exception as error:
         # A recording that fails stays on its own stream, and in some versions of torch the generator goes on believing
         # that it is recorded: a recording that succeeds ends that.
         torch.cuda.set_stream(stream)
@@ -33,4 +33,5 @@ def _intact() -> Iterator[None]:
         one = torch.zeros(1, device="cuda")
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             one.add_(1)
-        raise
+        # Ending a recording that has failed raises an error of its own, which hides the first.
+        raise error.__context__ or error from None
