@@ -169,16 +169,23 @@ def bench(argv: list[str]) -> None:
     from normatch.arguments import option, parse_run
     from normatch.engine.bench import bench as measure
     from normatch.engine.bench import describe
+    from normatch.engine.progress import Lines
+    from normatch.files import write_json
 
     own = {
         "repeats": option(int, 5, "Timings, whose median counts."),
         "seconds": option(float, 2.0, "Length of a timing, about."),
         "compare": option(str | None, None, "Another method to time in the same run."),
+        "items": option(int | None, None, "Images of noise that stand for a named data set; by default a few steps'."),
+        "out": option(Path | None, None, "JSON file to keep the result in."),
         "json": option(bool, False, "Print a JSON array with an object for each method."),
     }
     config, given = parse_run("bench", argv, own)
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
-    reports = [measure(c, repeats=given.repeats, seconds=given.seconds) for c in configs]
+    options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items}
+    reports = [measure(c, **options, progress=Lines(f"{c.name} {c.method}")) for c in configs]
+    if given.out:
+        write_json(given.out, reports)
     if given.json:
         print(jsonlib.dumps(reports))
         return

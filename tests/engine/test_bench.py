@@ -1,6 +1,7 @@
 """The bench: rates and parts of a step, without any data set at hand."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +28,24 @@ def test_any_recipe_is_timed_without_its_data(name: str) -> None:
         AUXILIARY,
     }
     assert report["peak_memory_bytes"] is None
-    assert "steps/s" in describe(report)
+    assert report["parts_not_captured"] == []
+    assert {"gpu", "cpu", "cores", "threads"} == set(report["machine"])
+    assert {"normatch", "torch", "python"} <= set(report["versions"])
+    floor = report["floor"]
+    assert floor["ms"] == pytest.approx(1000 * sum(floor["bytes"].values()) / floor["bytes_per_second"])
+    assert floor["share"] == pytest.approx(floor["ms"] / 1000 * report["steps_per_second"])
+    text = describe(report | {"peak_memory_bytes": 10**9, "parts_not_captured": ["forward"], "eager_because": "x y"})
+    for words in ("steps/s", "memory floor", "1.00 GB", "(not captured)", "not captured: x y"):
+        assert words in text
 
 
-def test_the_verb_compares_two_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "digits-40", *QUICK, "--compare", "supervised", "--json"]) == 0
+def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "speed.json"
+    arguments = ["--compare", "supervised", "--items", "99", "--json", "--out", str(kept)]
+    assert main(["bench", "digits-40", *QUICK, *arguments]) == 0
     first, second = json.loads(capsys.readouterr().out)
+    assert json.loads(kept.read_text()) == [first, second]
+    assert first["items"] == 99
     assert (first["method"], second["method"]) == ("normatch", "supervised")
     assert AUXILIARY not in second["parts_ms"]
     assert main(["bench", "digits-40", *QUICK, "--compare", "supervised"]) == 0

@@ -1,5 +1,6 @@
-"""How fast a config trains on this machine, and where the time of a step goes."""
+"""How fast a config trains on this machine, where the time of a step goes, and how near it is to what memory allows."""
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -10,9 +11,13 @@ import torch
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
-from normatch.engine.job import Job, open_corpus, prepare
+from normatch.engine.graphs import capture
+from normatch.engine.job import open_corpus, prepare
+from normatch.engine.machine import circumstances
+from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
 from normatch.engine.step import Step
+from normatch.engine.traffic import bandwidth, step_bytes
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 
@@ -25,36 +30,55 @@ WARM_UP = 12
 """Steps before the clock starts: compilation, capture, the choice of kernels."""
 
 
-def bench(config: Config, *, repeats: int = 5, seconds: float = 2.0) -> dict[str, Any]:
-    """Steps a second (the median of ``repeats`` timings of about ``seconds``) and the milliseconds of a step's parts.
+def bench(
+    config: Config, *, repeats: int = 5, seconds: float = 2.0, items: int | None = None, progress: Progress = quiet
+) -> dict[str, Any]:
+    """Steps a second (the median of ``repeats`` timings of about ``seconds``), the milliseconds of a step's parts, and
+    the share of the step's time that moving its bytes at this machine's measured bandwidth would take.
 
     A named data set is replaced by noise of its shape, so that nothing needs to be downloaded: a step's time does not
-    depend on the pixels. Parts are timed alone, so their sum may differ from the step's time.
+    depend on the pixels. ``items`` is how many, by default a few times what a step draws. Parts are timed alone, so
+    their sum may differ from the step's time.
     """
     if repeats < 1 or seconds <= 0:
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
     start = time.perf_counter()
-    job = prepare(config, _noise(config) if config.data in sources else open_corpus(config))
+    corpus = _noise(config, items) if config.data in sources else open_corpus(config)
+    job = prepare(config, corpus)
+    cuda = job.runtime.device.type == "cuda"
+    if cuda:
+        _forget_others()
     with job.runtime.scope():
         step = Loop(job).step
         step.method.train()
+        step.progress = progress
         for _ in range(WARM_UP):
             step()
-        _wait(job.runtime)
+        _wait(step.runtime)
         ready = time.perf_counter() - start
-        once = _seconds(step, 3, job.runtime)
+        once = _seconds(step, 3, step.runtime)
         count = max(5, round(seconds / once))
-        rates = [1 / _seconds(step, count, job.runtime) for _ in range(repeats)]
+        rates = [1 / _seconds(step, count, step.runtime) for _ in range(repeats)]
+        peak = torch.cuda.max_memory_allocated() if cuda else None
+        rate = statistics.median(rates)
+        parts, eager = _parts(step)
         return {
+            "name": config.name,
             "method": config.method,
             "backbone": job.method.model.spec.backbone,
-            "steps_per_second": statistics.median(rates),
+            "shape": job.method.model.spec.shape,
+            "items": len(corpus.train),
+            "steps_per_second": rate,
             "repeats": rates,
-            "parts_ms": _parts(job, step),
-            "peak_memory_bytes": torch.cuda.max_memory_allocated() if job.runtime.device.type == "cuda" else None,
+            "steps_each": count,
+            "parts_ms": parts,
+            "parts_not_captured": eager,
+            "peak_memory_bytes": peak,
+            "floor": _floor(step, 1000 / rate),
             "start_seconds": ready,
-            "hardware": job.runtime.describe(),
-            "torch": str(torch.__version__),
+            "hardware": step.runtime.describe(),
+            "eager_because": step.runtime.eager_because,
+            **circumstances(),
         }
 
 
@@ -64,29 +88,54 @@ def describe(report: dict[str, Any]) -> str:
     spread = f"{min(rates):.1f} to {max(rates):.1f} in {len(rates)} repeats"
     lines = [
         f"{report['method']} on {report['backbone']}: {report['steps_per_second']:.1f} steps/s ({spread})",
-        f"  {report['hardware']}, torch {report['torch']}; ready after {report['start_seconds']:.0f} s",
+        f"  {report['hardware']}, torch {report['versions']['torch']}; ready after {report['start_seconds']:.0f} s",
     ]
+    if report["eager_because"]:
+        lines.append(f"  not captured: {report['eager_because']}")
     if report["peak_memory_bytes"] is not None:
         lines.append(f"  peak GPU memory {report['peak_memory_bytes'] / 1e9:.2f} GB")
-    lines += [f"  {name:<22}{ms:8.2f} ms  {ms / step_ms:6.1%}" for name, ms in report["parts_ms"].items()]
+    for name, ms in report["parts_ms"].items():
+        mark = "  (not captured)" if name in report["parts_not_captured"] else ""
+        lines.append(f"  {name:<22}{ms:8.2f} ms  {ms / step_ms:6.1%}{mark}")
+    floor = report["floor"]
+    total, speed = sum(floor["bytes"].values()), floor["bytes_per_second"]
+    lines.append(
+        f"  {'memory floor':<22}{floor['ms']:8.2f} ms  {floor['share']:6.1%}"
+        f"  ({total / 1e9:.3g} GB at {speed / 1e9:.0f} GB/s, measured)"
+    )
     return "\n".join(lines)
 
 
-def _noise(config: Config) -> Corpus:
-    """Random images of a named data set's shape and classes, a few times what a step draws."""
+def _noise(config: Config, items: int | None) -> Corpus:
+    """Random images of a named data set's shape and classes."""
     source = sources.get(config.data)
     channels, side, width = source.shape
     if config.image_size is not None:
         side = width = config.image_size
-    n = max(4 * config.batch * config.ratio, 2 * (config.labels or 1), 4 * source.classes)
+    n = items or max(4 * config.batch * config.ratio, 2 * (config.labels or 1), 4 * source.classes)
     images = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
     labels = np.arange(n) % source.classes
     folds = (np.arange(config.batch * source.classes) % n,) * (1 + (config.fold or 0))
     return Corpus("noise", Dataset(images, labels, tuple(map(str, range(source.classes)))), folds=folds)
 
 
-def _parts(job: Job, step: Step) -> dict[str, float]:
-    """Milliseconds of each part of a step, alone."""
+def _forget_others() -> None:
+    """What an earlier bench of this process left on the GPU or compiled must not count here."""
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def _floor(step: Step, step_ms: float) -> dict[str, Any]:
+    moved = step_bytes(step, step.sample()[0], step.runtime.bfloat16)
+    speed = bandwidth(step.runtime.device)
+    ms = 1000 * sum(moved.values()) / speed
+    return {"bytes": moved, "bytes_per_second": speed, "ms": ms, "share": ms / step_ms}
+
+
+def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
+    """Milliseconds of each part of a step, alone, and the names of those that had to be timed without a graph."""
     batch, truth = step.sample()
 
     def forward() -> None:
@@ -96,40 +145,47 @@ def _parts(job: Job, step: Step) -> dict[str, float]:
         step.optimisers.zero()
         step.learn(batch, truth)[0].backward()
 
-    model = job.method.model
-    n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
-    z = torch.randn(n, model.backbone.features, device=job.runtime.device)
-
-    def auxiliary() -> None:
-        for classifier in model.auxiliary:
-            classifier(z).sum().backward()
-
+    # The order matters: optimisers need the gradients that the backward pass leaves.
     parts: dict[str, Callable[[], object]] = {
         "augmentation": step.sample,
         "forward": forward,
         "backward": both,
         "optimisers": lambda: step.optimisers.step(batch.step),
         "average of weights": lambda: step.average.update(batch.step),
-        AUXILIARY: auxiliary,
     }
-    if not len(model.auxiliary):
-        del parts[AUXILIARY]
-    times = {name: 1000 * _alone(part, job.runtime) for name, part in parts.items()}
+    model = step.method.model
+    if len(model.auxiliary):
+        n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
+        z = torch.randn(n, model.backbone.features, device=step.runtime.device)
+
+        def opinions() -> torch.Tensor:
+            with step.runtime.autocast():
+                return torch.stack([classifier(z).float().sum() for classifier in model.auxiliary]).sum()
+
+        compiled = torch.compile(opinions) if step.runtime.capture else opinions
+
+        def auxiliary() -> None:
+            step.optimisers.zero()
+            compiled().backward()
+
+        parts[AUXILIARY] = auxiliary
+    timed = {name: _alone(part, step.runtime) for name, part in parts.items()}
+    times = {name: 1000 * seconds for name, (seconds, _) in timed.items()}
     times["backward"] -= times["forward"]
-    return times
+    return times, [name for name, (_, captured) in timed.items() if step.runtime.capture and not captured]
 
 
-def _alone(part: Callable[[], object], runtime: Runtime, count: int = 20) -> float:
-    """Seconds of one part, captured as a graph of its own where steps are."""
+def _alone(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
+    """Seconds of one part, and whether it was captured as a graph of its own, as it is where steps are."""
     for _ in range(3):
         part()
     if runtime.capture:
-        _wait(runtime)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            part()
-        return _seconds(graph.replay, count, runtime)
-    return _seconds(part, count, runtime)
+        try:
+            graph = capture(part)
+        except RuntimeError:
+            return _seconds(part, count, runtime), False
+        return _seconds(graph.replay, count, runtime), True
+    return _seconds(part, count, runtime), False
 
 
 def _seconds(action: Callable[[], object], count: int, runtime: Runtime) -> float:

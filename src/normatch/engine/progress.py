@@ -3,13 +3,14 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-__all__ = ["Progress", "downloading", "quiet", "shown"]
+__all__ = ["Lines", "Progress", "downloading", "quiet", "shown"]
 
 Record = dict[str, float | None]
 
@@ -23,13 +24,30 @@ SHOWN = (
 
 
 class Progress(Protocol):
-    """Told of a run's metrics as they come."""
+    """Told of a run's metrics as they come, and of what else a person should know."""
 
     def __call__(self, step: int, total: int, record: Record) -> None: ...
 
+    def note(self, text: str) -> None:
+        """Something that happened once."""
 
-def quiet(step: int, total: int, record: Record) -> None:
-    """Shows nothing."""
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Something that no step is done during, for as long as the block takes."""
+
+
+class _Quiet:
+    def __call__(self, step: int, total: int, record: Record) -> None:
+        return
+
+    def note(self, text: str) -> None:
+        return
+
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+quiet: Progress = _Quiet()
+"""Shows nothing."""
 
 
 @contextmanager
@@ -39,7 +57,7 @@ def shown(title: str, done: int = 0) -> Iterator[Progress]:
         with _bar(title, done) as progress:
             yield progress
     else:
-        yield _Lines(title)
+        yield Lines(title)
 
 
 @contextmanager
@@ -83,7 +101,6 @@ def _bar(title: str, done: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
-    summary = _Summary()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -94,16 +111,34 @@ def _bar(title: str, done: int) -> Iterator[Progress]:
     )
     with RichProgress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None, completed=done, speed="", metrics="")
-
-        def progress(step: int, total: int, record: Record) -> None:
-            speed = record.get("steps_per_second")
-            fields = {"metrics": summary.update(record)} | ({"speed": f"{speed:.1f} steps/s"} if speed else {})
-            bar.update(task, total=total, completed=step, **fields)  # type: ignore[arg-type]
-
-        yield progress
+        yield _Bar(bar, task, title)
 
 
-class _Lines:
+class _Bar:
+    """A live bar; what else is to be said goes above it."""
+
+    def __init__(self, bar: "RichProgress", task: "TaskID", title: str) -> None:
+        self._bar, self._task, self._title = bar, task, title
+        self._summary = _Summary()
+
+    def __call__(self, step: int, total: int, record: Record) -> None:
+        speed = record.get("steps_per_second")
+        fields = {"metrics": self._summary.update(record)} | ({"speed": f"{speed:.1f} steps/s"} if speed else {})
+        self._bar.update(self._task, total=total, completed=step, **fields)  # type: ignore[arg-type]
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(f"{self._title}  {text}", markup=False, highlight=False)
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        stopwatch = _Stopwatch(what)
+        self._bar.update(self._task, metrics=stopwatch)
+        yield
+        self._bar.update(self._task, metrics="")
+        self.note(str(stopwatch))
+
+
+class Lines:
     """One line at most every few seconds, and one at the end."""
 
     SECONDS = 5.0
@@ -121,7 +156,27 @@ class _Lines:
         self._last = now
         speed = record.get("steps_per_second")
         pace = f"  {speed:.1f} steps/s  {_clock((total - step) / speed)} left" if speed else ""
-        print(f"{self._title}  {step}/{total}{pace}  {text}", file=sys.stderr, flush=True)
+        self.note(f"{step}/{total}{pace}  {text}")
+
+    def note(self, text: str) -> None:
+        print(f"{self._title}  {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        stopwatch = _Stopwatch(what)
+        self.note(f"{what} …")
+        yield
+        self.note(str(stopwatch))
+
+
+class _Stopwatch:
+    """What is going on and for how long, whenever it is looked at."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._start = what, time.monotonic()
+
+    def __str__(self) -> str:
+        return f"{self._what} … {time.monotonic() - self._start:.0f} s"
 
 
 def _clock(seconds: float) -> str:

@@ -1,16 +1,25 @@
 """Devices, precision and repeatability: what of the machine a run uses, and the settings of torch it needs."""
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from normatch.config import Config
 from normatch.errors import UserError
+from normatch.methods import methods
 
 __all__ = ["Runtime"]
+
+LEAST_CAPABILITY = (7, 0)
+"""What Triton, and with it torch's compiler, needs of a GPU."""
+
+COMPILED = Path("~/.cache/normatch/compiled")
+"""Where compiled code is kept, so that a second start is quicker than the first."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,8 @@ class Runtime:
     capture: bool
     """Compile the step and capture it as one CUDA graph."""
     deterministic: bool
+    eager_because: str | None = None
+    """Why steps are not captured on this GPU, where that was not asked for."""
 
     @classmethod
     def of(cls, config: Config) -> "Runtime":
@@ -35,7 +46,11 @@ class Runtime:
         bfloat16 = config.precision == "bfloat16"
         if config.precision == "auto":
             bfloat16 = on_gpu and torch.cuda.is_bf16_supported()
-        return cls(device, bfloat16, on_gpu and config.compile != "off", config.deterministic)
+        wanted = on_gpu and config.compile != "off"
+        because = _obstacle(config.method) if wanted else None
+        if because and config.compile == "on":
+            raise UserError(f"compile is 'on', but {because}: choose 'auto' or 'off'")
+        return cls(device, bfloat16, wanted and because is None, config.deterministic, because)
 
     def describe(self) -> str:
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
@@ -63,6 +78,8 @@ class Runtime:
         )
         devices = [torch.cuda.current_device()] if self._cuda else []
         with torch.random.fork_rng(devices):
+            if self.capture:
+                _keep_compiled_code()
             if self._cuda and self.deterministic:
                 # cuBLAS reads it when it starts; without it torch refuses matrix products in this mode.
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -74,3 +91,24 @@ class Runtime:
             finally:
                 torch.use_deterministic_algorithms(before[0])
                 torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[1:]
+
+
+def _obstacle(method: str) -> str | None:
+    """What is known beforehand to keep steps from being compiled and captured."""
+    major, minor = torch.cuda.get_device_capability()
+    if (major, minor) < LEAST_CAPABILITY:
+        return f"this GPU's compute capability {major}.{minor} is below {'.'.join(map(str, LEAST_CAPABILITY))}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if not methods.get(method).capturable:
+        return f"method {method!r} cannot be captured"
+    return None
+
+
+def _keep_compiled_code() -> None:
+    """What is compiled goes where it outlives the temporary folder, torch's own choice, unless the user has chosen."""
+    folder = COMPILED.expanduser()
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)

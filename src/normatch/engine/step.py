@@ -4,6 +4,8 @@ Everything it touches lives on the device and keeps its address, so on a GPU the
 that the host only replays.
 """
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -12,8 +14,10 @@ from normatch.config import Config
 from normatch.data import Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.diagnostics import Mean, pseudo_label_curves
+from normatch.engine.graphs import capture
 from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
+from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
 from normatch.methods import Batch, Method, Outcome
 from normatch.seeding import derive
@@ -38,7 +42,11 @@ class Step:
         self.optimisers = Optimisers(method.groups(config.optim), config.optim, config.steps, runtime.device)
         self.meter = Meter(runtime.device)
         self.done = 0
-        self._runtime, self._views, self._pool, self._seed = runtime, views, pool, config.seed
+        self.runtime = runtime
+        """What the step makes of the runtime it was given: less, where it turns out that it cannot be captured."""
+        self.progress: Progress = quiet
+        self._insist = config.compile == "on"
+        self._views, self._pool, self._seed = views, pool, config.seed
         self._labelled = torch.from_numpy(split.labelled).to(runtime.device)
         self._unlabelled = torch.from_numpy(split.unlabelled).to(runtime.device)
         self._streams = [Stream(len(split.labelled), config.batch, config.seed, "labelled")]
@@ -50,18 +58,17 @@ class Step:
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.learn = torch.compile(self._forward) if runtime.capture else self._forward
-        self._view = torch.compile(self._see) if runtime.capture else self._see
+        self.learn = torch.compile(self._forward, dynamic=False) if runtime.capture else self._forward
+        self._view = torch.compile(self._see, dynamic=False) if runtime.capture else self._see
 
     def __call__(self) -> None:
         self._prepare()
         if self._graph is not None:
             self._graph.replay()
+        elif self.runtime.capture:
+            self._warm_up()
         else:
             self._run()
-            self._warm += 1
-            if self._runtime.capture and self._warm == WARM_UP:
-                self._capture()
         self.done += 1
 
     def _run(self) -> None:
@@ -94,7 +101,7 @@ class Step:
 
     def _forward(self, batch: Batch, truth: Tensor) -> tuple[Tensor, Measured]:
         """The loss, and what is measured beside it."""
-        with self._runtime.autocast():
+        with self.runtime.autocast():
             outcome = self.method(batch)
         loss = torch.stack(list(outcome.losses.values())).sum()
         return loss, measure(_means(outcome, loss, truth))
@@ -110,24 +117,62 @@ class Step:
 
     def _make_view(self, kind: str, images: Tensor) -> Tensor:
         # Draws stay outside the compiled part: there they would not come from the generator that is seeded each step.
-        numbers = self._views.numbers(kind, len(images), self._runtime.generator, self._runtime.device)
+        numbers = self._views.numbers(kind, len(images), self.runtime.generator, self.runtime.device)
         return self._view(kind, images, numbers)
 
     def _prepare(self) -> None:
         """Host work before a step: its seed, and fresh indices every few hundred steps."""
-        self._runtime.generator.manual_seed(derive(self._seed, "step", self.done))
+        self.runtime.generator.manual_seed(derive(self._seed, "step", self.done))
         chunk = self.done // PLAN
         if self._planned != chunk:
             for plan, stream in zip(self._plans, self._streams, strict=True):
                 plan.copy_(stream.rows(chunk * PLAN, PLAN), non_blocking=True)
             self._planned = chunk
 
-    def _capture(self) -> None:
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+    def _warm_up(self) -> None:
+        """One of the steps before the graph: the first is compiled, the last is followed by capture."""
+        if self._warm == 0:
+            with self.progress.busy("compiling the step"):
+                self._compile()
+        else:
             self._run()
-        self._graph = graph
+        self._warm += 1
+        if self._warm == WARM_UP and self.runtime.capture:
+            with self.progress.busy("capturing the step"):
+                self._capture()
+
+    def _compile(self) -> None:
+        before = {name: value.clone() for name, value in self.state().items()}
+        try:
+            self._run()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._give_up("compiled", error)
+            self.learn, self._view = self._forward, self._see
+            # What the compiled step had done before it failed is undone.
+            self.method.zero_grad()
+            self.load(before, self.done)
+            self._prepare()
+            self._run()
+
+    def _capture(self) -> None:
+        try:
+            self._graph = capture(self._run)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            # Nothing is to be undone: work that is recorded is not done.
+            self._give_up("captured", error)
+
+    def _give_up(self, what: str, error: RuntimeError) -> None:
+        """Run eagerly from here on and say why, unless the config insists."""
+        if self._insist:
+            raise error
+        line = next(iter(str(error).strip().splitlines()), "")
+        because = f"the step cannot be {what} ({type(error).__name__}: {line})"
+        self.runtime = dataclasses.replace(self.runtime, capture=False, eager_because=because)
+        self.progress.note(f"steps run eagerly: {because}")
 
     def state(self) -> dict[str, Tensor]:
         """All that the next step depends on."""

@@ -2,19 +2,17 @@
 
 import csv
 import datetime
-import platform
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-import normatch
 from normatch.config import Config, to_json
 from normatch.data import UNKNOWN, Dataset, Pool
 from normatch.engine import checkpoint
 from normatch.engine.job import Job, prepare
+from normatch.engine.machine import versions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import Record, Recorder, RunRecorder
 from normatch.engine.run import Run
@@ -86,6 +84,9 @@ class Loop:
         evaluate_every = config.evaluate_every or config.epoch
         checkpoint_every = config.checkpoint_every or config.epoch
         step.method.train()
+        step.progress = progress
+        if step.runtime.eager_because:
+            progress.note(f"steps run eagerly: {step.runtime.eager_because}")
         start, logged_at, logged = time.perf_counter() - self.seconds, time.perf_counter(), step.done
         while step.done < config.steps:
             if step.done % config.epoch == 0:
@@ -149,12 +150,8 @@ def _finish(run: Run, loop: Loop) -> None:
         "skipped": list(loop.job.corpus.skipped),
         "steps": loop.step.done,
         "seconds": loop.seconds,
-        "hardware": loop.job.runtime.describe(),
-        "versions": {
-            "normatch": normatch.__version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "hardware": loop.step.runtime.describe(),
+        "versions": versions(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     write_json(run.path / "result.json", result)

@@ -107,6 +107,8 @@ class Method(nn.Module, abc.ABC):
     summary: ClassVar[str]
     Settings: ClassVar[type[Settings]] = Settings
     views: ClassVar[ViewsWanted] = ViewsWanted()
+    capturable: ClassVar[bool] = True
+    """Whether ``forward`` can be compiled and captured; one that must look at values says no and runs eagerly."""
 
     def __init__(self, model: Model, task: Task, settings: Any) -> None:
         super().__init__()

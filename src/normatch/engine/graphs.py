@@ -1,0 +1,37 @@
+"""Recording work as a CUDA graph, and leaving torch as it was where that fails."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+__all__ = ["capture"]
+
+
+def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """The graph of one call of ``work``, which is recorded and not done; it must have been done before.
+
+    Where it cannot be recorded its error is raised, and whatever is done next works as if nothing had been tried.
+    """
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with _intact(), torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+@contextlib.contextmanager
+def _intact() -> Iterator[None]:
+    stream = torch.cuda.current_stream()
+    try:
+        yield
+    except Exception as error:
+        # A recording that fails stays on its own stream, and in some versions of torch the generator goes on believing
+        # that it is recorded: a recording that succeeds ends that.
+        torch.cuda.set_stream(stream)
+        torch.cuda.synchronize()
+        one = torch.zeros(1, device="cuda")
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            one.add_(1)
+        # Ending a recording that has failed raises an error of its own, which hides the first.
+        raise error.__context__ or error from None

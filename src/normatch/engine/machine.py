@@ -1,0 +1,53 @@
+"""What a measurement was made on and with: a number without them is none."""
+
+import datetime
+import importlib.util
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import normatch
+
+__all__ = ["circumstances", "hardware", "versions"]
+
+
+def circumstances() -> dict[str, Any]:
+    """Machine, versions and date, for the head of a result that is kept."""
+    return {
+        "machine": hardware(),
+        "versions": versions(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """The GPU that torch would use (None without one), the processor and what of it torch uses."""
+    return {
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {
+        "normatch": normatch.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
+    if importlib.util.find_spec("triton") is not None:
+        import triton
+
+        found["triton"] = triton.__version__
+    return found
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()

@@ -1,0 +1,170 @@
+"""Where a step cannot be compiled or captured it runs eagerly, says why, and the result is the same."""
+
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import normatch.engine.runtime
+import normatch.engine.step
+from normatch.config import Config
+from normatch.engine import Loop, prepare
+from normatch.engine.progress import Lines, quiet, shown
+from normatch.engine.recorder import Silent
+from normatch.engine.runtime import Runtime
+from normatch.errors import UserError
+from normatch.methods import methods
+from normatch.methods.normatch import NorMatchSettings
+
+
+def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
+    """All tensors after a run, whose runtime pretends to capture."""
+    job = prepare(config)
+    loop = Loop(dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, capture=capture)))
+    loop.run(Silent(), Lines("run"), None)
+    return loop.step.state(), loop.step.runtime
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    # Accumulated gradients are state that only backward writes.
+    return tiny_config.replace(settings=NorMatchSettings(passes="split", accumulate_mixture=True))
+
+
+def as_it_is(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+    return function
+
+
+def fails_late(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+    """Compiled code whose backward pass fails, after forward has changed buffers and backward some gradients."""
+
+    def failing(*arguments: Any) -> Any:
+        value = function(*arguments)
+        if isinstance(value, Tensor):
+            return value
+        value[0].backward()
+        raise RuntimeError("no such kernel\nwith a long story")
+
+    return failing
+
+
+def test_a_step_that_cannot_be_compiled(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, _ = result(config, capture=False)
+    assert capsys.readouterr().err.count("eagerly") == 0
+    monkeypatch.setattr(torch, "compile", fails_late)
+    got, runtime = result(config, capture=True)
+    assert equal(got, expected)
+    said = capsys.readouterr().err
+    assert said.count("steps run eagerly: the step cannot be compiled (RuntimeError: no such kernel)\n") == 1
+    assert "run  compiling the step …" in said
+    assert "capturing" not in said
+    assert "captured" not in runtime.describe()
+
+
+def test_a_step_that_cannot_be_captured(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, _ = result(config, capture=False)
+    tried = []
+
+    def refuse(work: Callable[[], object]) -> None:
+        tried.append(work)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch, "compile", as_it_is)
+    monkeypatch.setattr(normatch.engine.step, "capture", refuse)
+    got, runtime = result(config, capture=True)
+    assert equal(got, expected)
+    assert len(tried) == 1
+    assert capsys.readouterr().err.count("eagerly: the step cannot be captured (RuntimeError: operation not perm") == 1
+    assert runtime.eager_because is not None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), torch.OutOfMemoryError("no")])
+def test_who_insists_or_has_no_memory_gets_the_error(
+    config: Config, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: failing)
+    job = prepare(config)
+    runtime = dataclasses.replace(job.runtime, capture=True)
+    loop = Loop(dataclasses.replace(job, runtime=runtime))
+    loop.step._insist = type(error) is RuntimeError
+    with pytest.raises(type(error), match="no"):
+        loop.run(Silent(), quiet, None)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has a GPU, as far as choosing a runtime can see."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_known_beforehand(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Runtime.of(tiny_config).capture
+    off = Runtime.of(tiny_config.replace(compile="off"))
+    assert (off.capture, off.eager_because) == (False, None)
+
+    def because() -> str | None:
+        runtime = Runtime.of(tiny_config)
+        assert not runtime.capture
+        with pytest.raises(UserError, match=f"compile is 'on', but {runtime.eager_because}: choose 'auto' or 'off'"):
+            Runtime.of(tiny_config.replace(compile="on"))
+        return runtime.eager_because
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "get_device_capability", lambda: (6, 1))
+        assert because() == "this GPU's compute capability 6.1 is below 7.0"
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        assert because() == "Triton is not installed"
+    with monkeypatch.context() as patch:
+        patch.setattr(methods.get("normatch"), "capturable", False)
+        assert because() == "method 'normatch' cannot be captured"
+
+
+def test_it_is_said_before_the_first_step(tiny_config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    job = prepare(tiny_config.replace(steps=2))
+    runtime = dataclasses.replace(job.runtime, eager_because="Triton is not installed")
+    with shown("title") as progress:
+        Loop(dataclasses.replace(job, runtime=runtime)).run(Silent(), progress, None)
+    assert capsys.readouterr().err.startswith("title  steps run eagerly: Triton is not installed\n")
+
+
+def test_compiled_code_is_kept(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(normatch.engine.runtime, "COMPILED", tmp_path / "compiled")
+    runtime = prepare(tiny_config).runtime
+    with runtime.scope():
+        assert name not in environment
+    with dataclasses.replace(runtime, capture=True).scope():
+        assert environment[name] == str(tmp_path / "compiled")
+    environment[name] = "mine"
+    with dataclasses.replace(runtime, capture=True).scope():
+        assert environment[name] == "mine"
+    # Where the folder cannot be made, torch's own choice stands.
+    del environment[name]
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(normatch.engine.runtime, "COMPILED", tmp_path / "file" / "compiled")
+    with dataclasses.replace(runtime, capture=True).scope():
+        assert name not in environment
