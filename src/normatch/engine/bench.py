@@ -1,5 +1,6 @@
 """How fast a config trains on this machine, and where the time of a step goes."""
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable
@@ -35,8 +36,9 @@ def bench(config: Config, *, repeats: int = 5, seconds: float = 2.0) -> dict[str
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
     start = time.perf_counter()
     job = prepare(config, _noise(config) if config.data in sources else open_corpus(config))
-    with job.runtime.scope():
+    with job.runtime.scope(), contextlib.ExitStack() as stack:
         step = Loop(job).step
+        stack.callback(step.feed.close)
         step.method.train()
         for _ in range(WARM_UP):
             step()
@@ -126,7 +128,7 @@ def _alone(part: Callable[[], object], runtime: Runtime, count: int = 20) -> flo
     if runtime.capture:
         _wait(runtime)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             part()
         return _seconds(graph.replay, count, runtime)
     return _seconds(part, count, runtime)

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from normatch.augment import Views
 from normatch.config import Config
-from normatch.data import Pool, Split, Stream
+from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.diagnostics import Mean, pseudo_label_curves
+from normatch.engine.feed import feed_from
 from normatch.engine.meter import Meter
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.runtime import Runtime
@@ -31,7 +32,7 @@ class Step:
     """Calling it trains for one step. ``done`` counts them."""
 
     def __init__(
-        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool, split: Split
+        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
     ) -> None:
         self.method = method
         self.average = Average(method.model, config.ema, config.ema_ramp)
@@ -45,6 +46,7 @@ class Step:
         if method.views.unlabelled:
             unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
             self._streams.append(unlabelled)
+        self.feed = feed_from(pool, list(zip(self._streams, (split.labelled, split.unlabelled), strict=False)))
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
@@ -81,11 +83,12 @@ class Step:
         labelled, *others = (plan.index_select(0, row).view(-1) for plan in self._plans)
         unlabelled = others[0] if others else labelled[:0]
         at, at_unlabelled = self._labelled[labelled], self._unlabelled[unlabelled]
+        images, images_unlabelled = self.feed.images(at, at_unlabelled)
         wanted = self.method.views
         batch = Batch(
-            labelled=self._views_of(at, wanted.labelled),
+            labelled=self._views_of(images, wanted.labelled),
             labels=self._pool.labels[at],
-            unlabelled=self._views_of(at_unlabelled, wanted.unlabelled),
+            unlabelled=self._views_of(images_unlabelled, wanted.unlabelled),
             positions=unlabelled,
             step=self._step,
             teacher=self.average.model,
@@ -97,10 +100,7 @@ class Step:
             outcome = self.method(batch)
         return outcome, torch.stack(list(outcome.losses.values())).sum()
 
-    def _views_of(self, positions: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
-        if not kinds:
-            return ()
-        images = self._pool.gather(positions)
+    def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
         return tuple(self._make_view(kind, images) for kind in kinds)
 
     def _make_view(self, kind: str, images: Tensor) -> Tensor:
@@ -109,8 +109,9 @@ class Step:
         return self._view(kind, images, params)
 
     def _prepare(self) -> None:
-        """Host work before a step: its seed, and fresh indices every few hundred steps."""
+        """Host work before a step: its seed, its inputs, and fresh indices every few hundred steps."""
         self._runtime.generator.manual_seed(derive(self._seed, "step", self.done))
+        self.feed.prepare(self.done)
         chunk = self.done // PLAN
         if self._planned != chunk:
             for plan, stream in zip(self._plans, self._streams, strict=True):
@@ -120,7 +121,8 @@ class Step:
     def _capture(self) -> None:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Of this thread alone: the feed's thread may wait for its copies meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._run()
         self._graph = graph
 
