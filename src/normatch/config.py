@@ -80,8 +80,8 @@ class Config:
     deterministic: bool = False
     """Bit-exact repetition on a GPU too, at some cost in speed. A CPU always repeats exactly."""
     pool: Literal["auto", "device", "host"] = "auto"
-    """Where all images are kept, with the same result: on the GPU, or in host memory, whence each step's are sent ahead
-    of it. auto keeps them on the GPU where they take no more than half of its free memory."""
+    """Where all images are kept: on the GPU, or in host memory, whence a step's are sent ahead of it; a step gets the
+    same ones. auto keeps them on the GPU where they take no more than half of its free memory."""
 
     log_every: int = 64
     """Steps between lines of metrics.jsonl."""

@@ -126,9 +126,10 @@ class HostFeed:
         )
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+        if self._ahead is None:
+            return
+        self._ahead.close()
+        self._ahead = None
         if self._copies is not None:
             # Their memory may be given away after this.
             self._copies.synchronize()
@@ -148,8 +149,8 @@ class HostFeed:
 class _Slot:
     """Room for the inputs of one step, in host memory."""
 
-    def __init__(self, like: Tensor) -> None:
-        self._host = torch.empty_like(like)
+    def __init__(self, like: Tensor, *, pinned: bool = False) -> None:
+        self._host = torch.empty_like(like, pin_memory=pinned)
 
     def fill(self, read: Callable[[NDArray[np.generic]], None]) -> None:
         read(self._host.numpy())
@@ -162,7 +163,7 @@ class _CudaSlot(_Slot):
     """Room in pinned memory, whence the copy engine reads by itself, and the same on the GPU."""
 
     def __init__(self, like: Tensor, copies: torch.cuda.Stream) -> None:
-        self._host = torch.empty_like(like, pin_memory=True)
+        super().__init__(like, pinned=True)
         self._device = torch.empty_like(like, device=copies.device)
         self._copies = copies
         self._copied = torch.cuda.Event(blocking=True)
