@@ -79,6 +79,9 @@ class Config:
     """Compile the step and capture it as a CUDA graph: on a GPU by default."""
     deterministic: bool = False
     """Bit-exact repetition on a GPU too, at some cost in speed. A CPU always repeats exactly."""
+    pool: Literal["auto", "device", "host"] = "auto"
+    """Where all images are kept: on the GPU, or in host memory, whence a step's are sent ahead of it; a step gets the
+    same ones. auto keeps them on the GPU where they take no more than half of its free memory."""
 
     log_every: int = 64
     """Steps between lines of metrics.jsonl."""

@@ -1,23 +1,36 @@
 """A model over many inputs, batch by batch."""
 
+from collections.abc import Iterable
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from normatch.model import Model
 
-__all__ = ["features", "logits"]
+__all__ = ["Inputs", "features", "logits"]
+
+
+class Inputs(Protocol):
+    """What can be split into batches: a tensor (N, …), or inputs that are read from host memory as they are needed."""
+
+    def split(self, size: int, /) -> Iterable[Tensor]: ...
 
 
 @torch.no_grad()
-def logits(model: Model, inputs: Tensor, batch: int = 1000) -> Tensor:
+def logits(model: Model, inputs: Inputs, batch: int = 1000) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed on the model's device, returned there."""
-    device = model.normalise.mean.device
-    parts = [model(part.to(device, non_blocking=True)).float() for part in inputs.split(batch)]
-    return torch.cat(parts) if parts else torch.zeros(0, len(model.spec.classes), device=device)
+    parts = [model(part).float() for part in _moved(inputs, batch, model)]
+    return torch.cat(parts) if parts else torch.zeros(0, len(model.spec.classes), device=model.normalise.mean.device)
 
 
 @torch.no_grad()
-def features(model: Model, inputs: Tensor, batch: int = 1000) -> Tensor:
+def features(model: Model, inputs: Inputs, batch: int = 1000) -> Tensor:
     """The backbone's features (N, D) in float32 of inputs (N, …)."""
+    return torch.cat([model.features(part).float() for part in _moved(inputs, batch, model)])
+
+
+def _moved(inputs: Inputs, batch: int, model: Model) -> Iterable[Tensor]:
+    """Batches on the model's device, each in one memory layout wherever it comes from: the layout decides the bits."""
     device = model.normalise.mean.device
-    return torch.cat([model.features(part.to(device, non_blocking=True)).float() for part in inputs.split(batch)])
+    return (part.to(device, non_blocking=True).contiguous() for part in inputs.split(batch))

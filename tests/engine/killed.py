@@ -8,7 +8,7 @@ of the N-th line of metrics).
 import os
 import signal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 
@@ -77,7 +77,7 @@ def arm(moment: str) -> None:
         recorder.RunRecorder.write = cut  # type: ignore[method-assign]
 
 
-def main(out: Path, moment: str) -> None:
+def main(out: Path, moment: str, pool: Literal["device", "host"] = "device") -> None:
     torch.set_num_threads(1)
     arm(moment)
-    train(CONFIG, out, resume=moment == "resume")
+    train(CONFIG.replace(pool=pool), out, resume=moment == "resume")

@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from normatch.data import Dataset
 from normatch.engine.average import Average
 from normatch.engine.diagnostics import pseudo_label_curves
+from normatch.engine.job import _grey_levels, _statistics
 from normatch.engine.meter import Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.schedule import cosine
@@ -20,6 +22,16 @@ from tests.conftest import make_method
 @pytest.mark.parametrize("step", [0, 1, 500, 999, 1000])
 def test_cosine(step: int) -> None:
     assert cosine(torch.tensor(step), 1000).item() == pytest.approx(math.cos(7 * math.pi * step / 16 / 1000), rel=1e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_statistics_of_images_do_not_depend_on_how_they_are_counted(channels: int) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (11, 4, 5, channels), dtype=np.uint8)
+    for piece in (1, 4, 11, 100):
+        np.testing.assert_array_equal(_grey_levels(images, piece), _grey_levels(images))
+    mean, std = _statistics(Dataset(images, np.zeros(11, np.int64), ("a",)))
+    np.testing.assert_allclose(mean, images.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(std, images.std((0, 1, 2)), rtol=1e-12)
 
 
 def test_optimisers_follow_plain_torch() -> None:

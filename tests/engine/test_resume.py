@@ -20,9 +20,9 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.engine.killed"])  # torch is imported once, not by each process anew
 
 
-def run(out: Path, moment: str) -> int | None:
+def run(out: Path, moment: str, pool: str = "device") -> int | None:
     """The exit code of a process of its own that trains into ``out``."""
-    process = PROCESSES.Process(target=killed.main, args=(out, moment))
+    process = PROCESSES.Process(target=killed.main, args=(out, moment, pool))
     process.start()
     process.join()
     return process.exitcode
@@ -57,6 +57,16 @@ def test_killed_and_resumed_equals_left_alone(moment: str, whole: Path, tmp_path
     assert [p.name for p in (out / "checkpoint").iterdir()] == [Path(final).name]
     assert metrics(out) == metrics(whole)
     assert (out / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
+
+
+@pytest.mark.parametrize(("first", "then"), [("host", "host"), ("device", "host")])
+def test_resumed_with_either_pool(first: str, then: str, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(out, "step:11", first) == -signal.SIGKILL
+    assert run(out, "resume", then) == 0
+    for name in ("model.safetensors", "checkpoint/step-00000020.safetensors", "predictions.csv"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes()
+    assert metrics(out) == metrics(whole)
 
 
 def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:

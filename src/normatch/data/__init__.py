@@ -1,7 +1,7 @@
 """Data: readers of original files, folders and arrays; who is labelled; what each step draws.
 
 ``load_corpus`` reads a :class:`Corpus`, ``draw_split`` chooses the labelled items, :class:`Pool` puts the items on the
-device and :class:`Stream` says which of them each step draws.
+device (:class:`HostPool` leaves them in host memory) and :class:`Stream` says which of them each step draws.
 """
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
@@ -10,7 +10,7 @@ from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
 from normatch.data.load import data_root, load_corpus
-from normatch.data.pool import Pool
+from normatch.data.pool import HostPool, Pool
 from normatch.data.source import Archive, Source, sources
 from normatch.data.split import Split, draw_split
 from normatch.data.stream import Stream
@@ -21,6 +21,7 @@ __all__ = [
     "Channels",
     "Corpus",
     "Dataset",
+    "HostPool",
     "Pool",
     "Source",
     "Split",

@@ -1,6 +1,8 @@
-"""All items as tensors on the device, from which every batch is gathered."""
+"""All items, from which every batch is gathered: on the device, or in host memory where they are too many."""
 
+from collections.abc import Iterator
 from copy import copy
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +11,9 @@ from torch import Tensor
 
 from normatch.data.dataset import Dataset
 
-__all__ = ["Pool"]
+__all__ = ["HostInputs", "HostPool", "Pool"]
+
+Indices = Tensor | NDArray[np.int64]
 
 
 class Pool:
@@ -38,9 +42,60 @@ class Pool:
         """The inputs at the positions ``index`` (B,), int64 on the pool's device: nothing waits for the host."""
         return self.inputs.index_select(0, index)
 
-    def subset(self, indices: Tensor | NDArray[np.int64]) -> "Pool":
+    def subset(self, indices: Indices) -> "Pool":
         """A pool of the items at ``indices``, in that order."""
         index = torch.as_tensor(indices, dtype=torch.int64).to(self.device)
         part = copy(self)
         part.inputs, part.labels = self.gather(index), self.labels.index_select(0, index)
         return part
+
+
+class HostPool:
+    """A data set whose inputs stay where the reader left them, such as in a memory-mapped file; nothing is copied.
+
+    ``labels`` are int64 (N,) on ``device``; ``inputs`` are read a batch at a time.
+    """
+
+    inputs: "HostInputs"
+    labels: Tensor
+
+    def __init__(self, dataset: Dataset, device: torch.device | str = "cpu") -> None:
+        # NumPy would copy an array that is not contiguous each time that rows are taken.
+        self.inputs = HostInputs(np.ascontiguousarray(dataset.inputs), np.arange(len(dataset)))
+        self.labels = torch.from_numpy(dataset.labels.copy()).to(device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def device(self) -> torch.device:
+        return self.labels.device
+
+    def subset(self, indices: Indices) -> "HostPool":
+        """A pool of the items at ``indices``, in that order: of the same memory, without a copy of the inputs."""
+        index = torch.as_tensor(indices, dtype=torch.int64).cpu()
+        part = copy(self)
+        part.inputs = HostInputs(self.inputs.array, self.inputs.index[index.numpy()])
+        part.labels = self.labels.index_select(0, index.to(self.device))
+        return part
+
+
+class HostInputs:
+    """The rows ``index`` (N,) of ``array``: images (M, H, W, C) or vectors (M, D) in host memory."""
+
+    def __init__(self, array: NDArray[Any], index: NDArray[np.int64]) -> None:
+        self.array, self.index = array, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write the inputs at ``positions`` (B,) to ``out``, (B, H, W, C) or (B, D)."""
+        # NumPy writes straight to ``out`` only where it need not raise for positions that do not exist.
+        np.take(self.array, self.index[positions], axis=0, out=out, mode="clip")
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Batches in order, as a tensor's own ``split`` gives them: (≤ size, C, H, W) or (≤ size, D)."""
+        for start in range(0, len(self), size):
+            rows = torch.from_numpy(self.array[self.index[start : start + size]])
+            yield rows.permute(0, 3, 1, 2) if rows.ndim == 4 else rows

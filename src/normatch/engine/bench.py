@@ -1,5 +1,6 @@
 """How fast a config trains on this machine, where the time of a step goes, and how near it is to what memory allows."""
 
+import contextlib
 import gc
 import statistics
 import time
@@ -48,8 +49,9 @@ def bench(
     cuda = job.runtime.device.type == "cuda"
     if cuda:
         _forget_others()
-    with job.runtime.scope():
+    with job.runtime.scope(), contextlib.ExitStack() as stack:
         step = Loop(job).step
+        stack.callback(step.feed.close)
         step.method.train()
         step.progress = progress
         for _ in range(WARM_UP):

@@ -15,7 +15,8 @@ def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with _intact(), torch.cuda.graph(graph):
+    # Of this thread alone: a feed's thread may wait for its copies meanwhile.
+    with _intact(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     return graph
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from normatch.augment import Views
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Split, draw_split, hold_out, load_corpus
+from normatch.engine.feed import stays_on_host
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
@@ -30,6 +31,8 @@ class Job:
     runtime: Runtime
     views: Views
     method: Method
+    on_host: bool
+    """Whether the inputs stay in host memory."""
 
 
 def open_corpus(config: Config) -> Corpus:
@@ -42,6 +45,7 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
     """Read, check and build. The first weights are a function of the seed alone."""
     runtime = Runtime.of(config)
     corpus = corpus or open_corpus(config)
+    on_host = stays_on_host(config.pool, corpus, runtime.device)
     split = draw_split(
         corpus,
         config.labels,
@@ -77,7 +81,7 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
     method.to(runtime.device)
     if runtime.device.type == "cuda" and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Job(config, corpus, split, runtime, views, method)
+    return Job(config, corpus, split, runtime, views, method, on_host)
 
 
 def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -85,10 +89,19 @@ def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float
     if dataset.is_images:
         # From the counts of the 256 grey levels: exact, and without a float copy of the images.
         levels = np.arange(256.0)
-        counts = [np.bincount(dataset.inputs[..., c].ravel(), minlength=256) for c in range(dataset.shape[0])]
+        counts = _grey_levels(dataset.inputs)
         mean = np.array([np.average(levels, weights=n) for n in counts])
         std = np.array([np.average((levels - m) ** 2, weights=n) ** 0.5 for m, n in zip(mean, counts, strict=True)])
     else:
         mean = dataset.inputs.mean(0, dtype=np.float64)
         std = dataset.inputs.std(0, dtype=np.float64)
     return mean, np.where(std > 0, std, 1.0)
+
+
+def _grey_levels(images: NDArray[np.uint8], piece: int = 4096) -> NDArray[np.int64]:
+    """(C, 256) how often each level occurs in each channel, by pieces: NumPy widens bytes to count them."""
+    counts = np.zeros((images.shape[3], 256), dtype=np.int64)
+    for start in range(0, len(images), piece):
+        part = images[start : start + piece]
+        counts += [np.bincount(part[..., c].ravel(), minlength=256) for c in range(images.shape[3])]
+    return counts

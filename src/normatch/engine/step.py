@@ -11,9 +11,10 @@ from torch import Tensor
 
 from normatch.augment import Numbers, Views
 from normatch.config import Config
-from normatch.data import Pool, Split, Stream
+from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.diagnostics import Mean, pseudo_label_curves
+from normatch.engine.feed import feed_from
 from normatch.engine.graphs import capture
 from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
@@ -35,7 +36,7 @@ class Step:
     """Calling it trains for one step. ``done`` counts them."""
 
     def __init__(
-        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool, split: Split
+        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
     ) -> None:
         self.method = method
         self.average = Average(method.model, config.ema, config.ema_ramp)
@@ -53,6 +54,7 @@ class Step:
         if method.views.unlabelled:
             unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
             self._streams.append(unlabelled)
+        self.feed = feed_from(pool, list(zip(self._streams, (split.labelled, split.unlabelled), strict=False)))
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
@@ -88,11 +90,12 @@ class Step:
         labelled, *others = (plan.index_select(0, row).view(-1) for plan in self._plans)
         unlabelled = others[0] if others else labelled[:0]
         at, at_unlabelled = self._labelled[labelled], self._unlabelled[unlabelled]
+        images, images_unlabelled = self.feed.images(at, at_unlabelled)
         wanted = self.method.views
         batch = Batch(
-            labelled=self._views_of(at, wanted.labelled),
+            labelled=self._views_of(images, wanted.labelled),
             labels=self._pool.labels[at],
-            unlabelled=self._views_of(at_unlabelled, wanted.unlabelled),
+            unlabelled=self._views_of(images_unlabelled, wanted.unlabelled),
             positions=unlabelled,
             step=self._step,
             teacher=self.average.model,
@@ -106,10 +109,7 @@ class Step:
         loss = torch.stack(list(outcome.losses.values())).sum()
         return loss, measure(_means(outcome, loss, truth))
 
-    def _views_of(self, positions: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
-        if not kinds:
-            return ()
-        images = self._pool.gather(positions)
+    def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
         return tuple(self._make_view(kind, images) for kind in kinds)
 
     def _see(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
@@ -121,8 +121,9 @@ class Step:
         return self._view(kind, images, numbers)
 
     def _prepare(self) -> None:
-        """Host work before a step: its seed, and fresh indices every few hundred steps."""
+        """Host work before a step: its seed, its inputs, and fresh indices every few hundred steps."""
         self.runtime.generator.manual_seed(derive(self._seed, "step", self.done))
+        self.feed.prepare(self.done)
         chunk = self.done // PLAN
         if self._planned != chunk:
             for plan, stream in zip(self._plans, self._streams, strict=True):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from normatch.config import Config, to_json
-from normatch.data import UNKNOWN, Dataset, Pool
+from normatch.data import UNKNOWN, Dataset, HostPool, Pool
 from normatch.engine import checkpoint
+from normatch.engine.feed import make_pool
 from normatch.engine.job import Job, prepare
 from normatch.engine.machine import versions
 from normatch.engine.progress import Progress, quiet
@@ -25,7 +26,7 @@ from normatch.weights import save_model
 
 __all__ = ["Loop", "train"]
 
-MAY_DIFFER = {"device", "precision", "compile", "deterministic", "data_root", "name"}
+MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Fields that say where a run is trained, not what it is: a resumed run may change them."""
 
 
@@ -67,19 +68,28 @@ class Loop:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.config = job.config
-        device = job.runtime.device
-        self.pool = Pool(job.corpus.train, device)
+        self.pool = self.pool_of(job.corpus.train)
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
         self.seconds = 0.0
-        self.held_out: dict[str, Pool] = {}
+        self.held_out: dict[str, Pool | HostPool] = {}
         """Items to score on, by name; only those whose class is known."""
         if job.corpus.test is not None and (job.corpus.test.labels != UNKNOWN).any():
-            test = Pool(job.corpus.test, device)
+            test = self.pool_of(job.corpus.test)
             self.held_out["test"] = test.subset(np.flatnonzero(job.corpus.test.labels != UNKNOWN))
         if len(job.split.validation):
             self.held_out["validation"] = self.pool.subset(job.split.validation)
 
+    def pool_of(self, dataset: Dataset) -> Pool | HostPool:
+        """Its items where this run keeps them."""
+        return make_pool(dataset, self.job.runtime.device, self.job.on_host)
+
     def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
+        try:
+            self._run(recorder, progress, checkpoints)
+        finally:
+            self.step.feed.close()
+
+    def _run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
         config, step = self.config, self.step
         evaluate_every = config.evaluate_every or config.epoch
         checkpoint_every = config.checkpoint_every or config.epoch
@@ -158,7 +168,7 @@ def _finish(run: Run, loop: Loop) -> None:
 
 
 def _write_predictions(path: Path, loop: Loop, test: Dataset) -> None:
-    p = logits(loop.step.average.model, Pool(test, loop.pool.device).inputs).softmax(1).cpu()
+    p = logits(loop.step.average.model, loop.pool_of(test).inputs).softmax(1).cpu()
     with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["item", "label", "probability", "truth"])

@@ -1,0 +1,225 @@
+"""Where a step's inputs come from: gathered on the device, or read ahead from host memory that holds more."""
+
+import copy
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
+from normatch.errors import UserError
+
+__all__ = ["SLOTS", "DeviceFeed", "Draw", "Feed", "HostFeed", "feed_from", "make_pool", "stays_on_host"]
+
+SLOTS = 4
+"""Steps whose inputs are read ahead."""
+
+SHARE = 0.5
+"""Of the GPU's free memory: inputs that take more stay on the host."""
+
+Draw = tuple[Stream, NDArray[np.int64]]
+"""What a step draws, and the positions in the pool of the items that it is drawn from."""
+
+
+def stays_on_host(choice: Literal["auto", "device", "host"], corpus: Corpus, device: torch.device) -> bool:
+    """Whether the inputs of ``corpus`` stay in host memory: as chosen, or where they would crowd the GPU."""
+    if choice == "host" or device.type != "cuda":
+        return choice == "host"
+    size = corpus.train.inputs.nbytes + (0 if corpus.test is None else corpus.test.inputs.nbytes)
+    free = _free_memory(device)
+    if choice == "device" and size > free:
+        raise UserError(
+            f"pool is 'device', but the images take {size / 1e9:.1f} GB and the GPU has {free / 1e9:.1f} free: "
+            "choose 'host' or 'auto'"
+        )
+    return choice == "auto" and size > SHARE * free
+
+
+def _free_memory(device: torch.device) -> int:
+    # What torch keeps for its next tensors is free too.
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def make_pool(dataset: Dataset, device: torch.device, on_host: bool) -> Pool | HostPool:
+    return HostPool(dataset, device) if on_host else Pool(dataset, device)
+
+
+class Feed(Protocol):
+    """Gives each step its inputs."""
+
+    def prepare(self, step: int) -> None:
+        """Host work before ``step``; never waits for the device."""
+
+    def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
+        """The inputs of the step that was prepared, (B, C, H, W) or (B, D) for each of its draws.
+
+        ``positions`` (B,) are where they lie in the pool. Nothing but work of the device, fit for a CUDA graph.
+        """
+
+    def close(self) -> None:
+        """End what runs beside the steps; a later step begins it anew."""
+
+
+def feed_from(pool: Pool | HostPool, draws: Sequence[Draw]) -> Feed:
+    """The feed that suits the pool."""
+    return HostFeed(pool, draws) if isinstance(pool, HostPool) else DeviceFeed(pool)
+
+
+class DeviceFeed:
+    """Gathers from a pool on the device, inside the step."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def prepare(self, step: int) -> None:
+        return
+
+    def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self._pool.gather(at) for at in positions)
+
+    def close(self) -> None:
+        return
+
+
+class HostFeed:
+    """Reads the inputs of the next steps ahead, in a thread of its own: what a step draws is known before it comes.
+
+    The thread fills a ring of slots; preparing a step moves its slot to one staging tensor, which keeps its address. On
+    a GPU a slot is copied by a stream of its own while earlier steps compute, and the streams wait for each other by
+    events, not the host.
+    """
+
+    def __init__(self, pool: HostPool, draws: Sequence[Draw]) -> None:
+        self._inputs = pool.inputs
+        # Streams of our own: they keep recent orders, and the caller's thread uses its own at other steps.
+        self._draws = [(copy.copy(stream), items) for stream, items in draws]
+        shape = (sum(stream.batch for stream, _ in draws), *pool.inputs.array.shape[1:])
+        host = torch.from_numpy(np.zeros(shape, pool.inputs.array.dtype))
+        self._staging = host.to(pool.device)
+        self._copies = torch.cuda.Stream(pool.device) if pool.device.type == "cuda" else None
+        self._slots = [_Slot(host) if self._copies is None else _CudaSlot(host, self._copies) for _ in range(SLOTS)]
+        self._ahead: _ReadAhead | None = None
+        self._next = 0
+
+    def prepare(self, step: int) -> None:
+        if self._ahead is None or step != self._next:
+            self.close()
+            self._start(step)
+        assert self._ahead is not None
+        slot = self._ahead.take()
+        slot.move_to(self._staging)
+        self._ahead.give(slot)
+        self._next = step + 1
+
+    def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
+        parts = self._staging.split([len(at) for at in positions])
+        # Copies, in the layout that a device's pool gathers: the layout decides the bits, and staging is written again.
+        return tuple(
+            (part.permute(0, 3, 1, 2) if part.ndim == 4 else part).clone(memory_format=torch.contiguous_format)
+            for part in parts
+        )
+
+    def close(self) -> None:
+        if self._ahead is None:
+            return
+        self._ahead.close()
+        self._ahead = None
+        if self._copies is not None:
+            # Their memory may be given away after this.
+            self._copies.synchronize()
+
+    def _start(self, step: int) -> None:
+        if self._copies is not None:
+            # The slots' memory may have had an earlier owner, whose work is not done yet.
+            self._copies.wait_stream(torch.cuda.current_stream(self._staging.device))
+        self._ahead = _ReadAhead(self._fill, self._slots, step)
+
+    def _fill(self, step: int, slot: "_Slot") -> None:
+        drawn = [items[stream.rows(step, 1)[0].numpy()] for stream, items in self._draws]
+        positions = np.concatenate(drawn)
+        slot.fill(lambda out: self._inputs.take(positions, out))
+
+
+class _Slot:
+    """Room for the inputs of one step, in host memory."""
+
+    def __init__(self, like: Tensor, *, pinned: bool = False) -> None:
+        self._host = torch.empty_like(like, pin_memory=pinned)
+
+    def fill(self, read: Callable[[NDArray[np.generic]], None]) -> None:
+        read(self._host.numpy())
+
+    def move_to(self, staging: Tensor) -> None:
+        staging.copy_(self._host)
+
+
+class _CudaSlot(_Slot):
+    """Room in pinned memory, whence the copy engine reads by itself, and the same on the GPU."""
+
+    def __init__(self, like: Tensor, copies: torch.cuda.Stream) -> None:
+        super().__init__(like, pinned=True)
+        self._device = torch.empty_like(like, device=copies.device)
+        self._copies = copies
+        self._copied = torch.cuda.Event(blocking=True)
+        self._moved = torch.cuda.Event()
+
+    def fill(self, read: Callable[[NDArray[np.generic]], None]) -> None:
+        # The slot's last copy may still be reading. Only the thread that reads ahead waits here.
+        self._copied.synchronize()
+        super().fill(read)
+        with torch.cuda.stream(self._copies):
+            self._copies.wait_event(self._moved)
+            self._device.copy_(self._host, non_blocking=True)
+            self._copied.record(self._copies)
+
+    def move_to(self, staging: Tensor) -> None:
+        current = torch.cuda.current_stream(staging.device)
+        current.wait_event(self._copied)
+        staging.copy_(self._device, non_blocking=True)
+        self._moved.record(current)
+
+
+class _ReadAhead:
+    """A thread that fills free slots for one step after the other and hands them over in that order."""
+
+    def __init__(self, fill: Callable[[int, _Slot], None], slots: Sequence[_Slot], step: int) -> None:
+        self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[_Slot | BaseException] = queue.SimpleQueue()
+        for slot in slots:
+            self._free.put(slot)
+        self._fill, self._open = fill, True
+        self._thread = threading.Thread(target=self._work, args=(step,), name="normatch-feed", daemon=True)
+        self._thread.start()
+
+    def take(self) -> _Slot:
+        """The next step's slot; raises what went wrong when it was filled."""
+        ready = self._ready.get()
+        if isinstance(ready, BaseException):
+            # Kept for whoever asks again: no slot comes after it.
+            self._ready.put(ready)
+            raise ready
+        return ready
+
+    def give(self, slot: _Slot) -> None:
+        self._free.put(slot)
+
+    def close(self) -> None:
+        """End the thread, after the slot that it is filling."""
+        self._open = False
+        self._free.put(None)
+        self._thread.join()
+
+    def _work(self, step: int) -> None:
+        try:
+            while (slot := self._free.get()) is not None and self._open:
+                self._fill(step, slot)
+                self._ready.put(slot)
+                step += 1
+        except BaseException as error:
+            self._ready.put(error)
