@@ -30,6 +30,7 @@ def test_a_finished_run_has_its_files(finished: Run) -> None:
         "config.json",
         "split.json",
         "metrics.jsonl",
+        "warnings.json",
         "events",
         "checkpoint",
         "model.safetensors",

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from normatch.engine.diagnosis import Alarm
+from normatch.engine.recorder import Record
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 __all__ = ["Progress", "downloading", "quiet", "shown"]
-
-Record = dict[str, float | None]
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -23,20 +24,30 @@ SHOWN = (
 
 
 class Progress(Protocol):
-    """Told of a run's metrics as they come."""
+    """Told of a run's metrics and alarms as they come."""
 
     def __call__(self, step: int, total: int, record: Record) -> None: ...
 
+    def warn(self, alarm: Alarm) -> None: ...
 
-def quiet(step: int, total: int, record: Record) -> None:
-    """Shows nothing."""
+
+class _Quiet:
+    def __call__(self, step: int, total: int, record: Record) -> None:
+        return
+
+    def warn(self, alarm: Alarm) -> None:
+        return
+
+
+quiet: Progress = _Quiet()
+"""Shows nothing."""
 
 
 @contextmanager
 def shown(title: str, done: int = 0) -> Iterator[Progress]:
     """A live bar if standard error is a terminal, else a line every few seconds."""
     if sys.stderr.isatty():
-        with _bar(title, done) as progress:
+        with _Bar(title, done) as progress:
             yield progress
     else:
         yield _Lines(title)
@@ -71,36 +82,48 @@ class _Summary:
         self._values: dict[str, float] = {}
 
     def update(self, record: Record) -> str:
-        self._values |= {name: value for name, value in record.items() if value is not None}
+        self._values |= {name: value for name, value in record.items() if isinstance(value, float)}
         return "  ".join(
             f"{caption} {form.format(self._values[name])}" for name, caption, form in SHOWN if name in self._values
         )
 
 
-@contextmanager
-def _bar(title: str, done: int) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
+class _Bar:
+    """A live bar; alarms scroll by above it."""
 
-    summary = _Summary()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[metrics]}"),
-    )
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None, completed=done, speed="", metrics="")
+    def __init__(self, title: str, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
 
-        def progress(step: int, total: int, record: Record) -> None:
-            speed = record.get("steps_per_second")
-            fields = {"metrics": summary.update(record)} | ({"speed": f"{speed:.1f} steps/s"} if speed else {})
-            bar.update(task, total=total, completed=step, **fields)  # type: ignore[arg-type]
+        self._summary = _Summary()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}"),
+        )
+        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(title, total=None, completed=done, speed="", metrics="")
 
-        yield progress
+    def __enter__(self) -> "_Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, step: int, total: int, record: Record) -> None:
+        fields = {"metrics": self._summary.update(record)}
+        speed = record.get("steps_per_second")
+        if isinstance(speed, float):
+            fields["speed"] = f"{speed:.1f} steps/s"
+        self._bar.update(self._task, total=total, completed=step, **fields)  # type: ignore[arg-type]
+
+    def warn(self, alarm: Alarm) -> None:
+        self._bar.console.print(f"warning: {alarm}", style="yellow", markup=False, highlight=False)
 
 
 class _Lines:
@@ -120,8 +143,11 @@ class _Lines:
             return
         self._last = now
         speed = record.get("steps_per_second")
-        pace = f"  {speed:.1f} steps/s  {_clock((total - step) / speed)} left" if speed else ""
+        pace = f"  {speed:.1f} steps/s  {_clock((total - step) / speed)} left" if isinstance(speed, float) else ""
         print(f"{self._title}  {step}/{total}{pace}  {text}", file=sys.stderr, flush=True)
+
+    def warn(self, alarm: Alarm) -> None:
+        print(f"{self._title}  warning: {alarm}", file=sys.stderr, flush=True)
 
 
 def _clock(seconds: float) -> str:

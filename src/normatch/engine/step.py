@@ -72,7 +72,7 @@ class Step:
         loss.backward()
         self.optimisers.step(self._step)
         self.average.update(self._step)
-        self.meter.add(_means(outcome, loss, truth))
+        self.meter.add(_means(outcome, loss, truth, self.method.task.classes))
         self._step += 1
 
     def sample(self) -> tuple[Batch, Tensor]:
@@ -147,10 +147,10 @@ class Step:
         self._step.fill_(done)
 
 
-def _means(outcome: Outcome, loss: Tensor, truth: Tensor) -> dict[str, Mean]:
+def _means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
     one = torch.ones((), device=loss.device)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
     means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
     if outcome.pseudo is not None:
-        means |= pseudo_label_curves(outcome.pseudo, truth)
+        means |= pseudo_label_curves(outcome.pseudo, truth, classes)
     return means
