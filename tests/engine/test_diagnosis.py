@@ -36,11 +36,11 @@ GOOD: dict[str, Any] = {
 }
 
 
-def alarms(case: Case = CASE, steps: range = range(20, 401, 20), **changes: Any) -> list[Alarm]:
-    """Alarms of a run whose records are all alike."""
+def alarms(changes: dict[str, Any] | None = None, case: Case = CASE) -> list[Alarm]:
+    """Alarms of a run whose records are all alike: good ones, with some changes."""
     diagnosis = Diagnosis(case)
-    for step in steps:
-        diagnosis.see(step, GOOD | {name.replace("_to_", "/"): value for name, value in changes.items()})
+    for step in range(20, 401, 20):
+        diagnosis.see(step, GOOD | (changes or {}))
     return diagnosis.alarms
 
 
@@ -63,7 +63,7 @@ def shares(*common: float) -> list[float]:
 
 def test_a_healthy_run_raises_nothing() -> None:
     assert alarms() == []
-    assert alarms(pseudo_to_classes=None, pseudo_to_trusted=None) == []
+    assert alarms({"pseudo/classes": None, "pseudo/trusted": None}) == []
     supervised = Diagnosis(CASE)
     assert supervised.see(500, {"loss": 0.1, "test/accuracy": 0.3}) == []
 
@@ -78,16 +78,16 @@ def test_few_labels_are_seen_before_the_start() -> None:
 
 def test_collapse() -> None:
     few = shares(0.6, 0.3, 0.04, 0.03)
-    assert only(alarms(pseudo_to_classes=few)) == "pseudo-labels name 4 of 10 classes; 60.0% are 'a'"
+    assert only(alarms({"pseudo/classes": few})) == "pseudo-labels name 4 of 10 classes; 60.0% are 'a'"
     half = [0.2] * 5 + [0.0] * 5
-    assert names(alarms(pseudo_to_classes=half)) == ["collapse"]
+    assert names(alarms({"pseudo/classes": half})) == ["collapse"]
     two = Case(("cat", "dog"), labels=(4, 4), steps=1000, epoch=40)
-    assert names(alarms(two, pseudo_to_classes=[0.97, 0.03], pseudo_to_trusted=0.9)) == ["collapse"]
+    assert names(alarms({"pseudo/classes": [0.97, 0.03]}, two)) == ["collapse"]
 
 
 def test_imbalance() -> None:
-    assert only(alarms(pseudo_to_classes=shares(0.02, 0.25))) == "25.0% are 'b', 2.0% are 'a'"
-    assert alarms(pseudo_to_classes=shares(0.03, 0.25)) == []
+    assert only(alarms({"pseudo/classes": shares(0.02, 0.25)})) == "25.0% are 'b', 2.0% are 'a'"
+    assert alarms({"pseudo/classes": shares(0.03, 0.25)}) == []
 
 
 def test_the_window_is_an_epoch() -> None:
@@ -100,29 +100,29 @@ def test_the_window_is_an_epoch() -> None:
 
 
 def test_nothing_is_judged_before_the_run_has_settled() -> None:
-    bad = {"pseudo_to_classes": [1.0] + [0.0] * 9}
-    assert [alarm.step for alarm in alarms(**bad)] == [200], "five epochs"
+    bad = {"pseudo/classes": [1.0] + [0.0] * 9}
+    assert [alarm.step for alarm in alarms(bad)] == [200], "five epochs"
     short, trial = (Case(CLASSES, labels=(4,) * 10, steps=steps, epoch=40) for steps in (240, 10))
-    assert [alarm.step for alarm in alarms(short, **bad)] == [120], "half of a short run"
-    assert [alarm.step for alarm in alarms(trial, **bad)] == [100]
+    assert [alarm.step for alarm in alarms(bad, short)] == [120], "half of a short run"
+    assert [alarm.step for alarm in alarms(bad, trial)] == [100]
 
 
 def test_never_trusted() -> None:
     """Consensus is measured against chance, a threshold against nothing."""
-    assert "by chance it were 10.0%" in only(alarms(pseudo_to_trusted=0.12))
-    assert alarms(pseudo_to_trusted=0.13) == []
-    threshold = {"pseudo_to_uncertainty_auxiliary": None}
-    assert only(alarms(pseudo_to_trusted=0.01, **threshold)).startswith("1.0% of the pseudo-labels are confident")
-    assert alarms(pseudo_to_trusted=0.03, **threshold) == []
+    assert "by chance it were 10.0%" in only(alarms({"pseudo/trusted": 0.12}))
+    assert alarms({"pseudo/trusted": 0.13}) == []
+    threshold = {"pseudo/uncertainty_auxiliary": None}
+    assert only(alarms(threshold | {"pseudo/trusted": 0.01})).startswith("1.0% of the pseudo-labels are confident")
+    assert alarms(threshold | {"pseudo/trusted": 0.03}) == []
 
 
 def test_always_trusted() -> None:
-    both = {"pseudo_to_trusted": 0.99, "labelled_to_accuracy": 0.6}
-    assert only(alarms(**both)) == (
+    both = {"pseudo/trusted": 0.99, "labelled/accuracy": 0.6}
+    assert only(alarms(both)) == (
         "99.0% of the pseudo-labels are trusted, but only 60% of the labelled items are right"
     )
-    assert alarms(**both | {"labelled_to_accuracy": 0.8}) == []
-    assert alarms(**both | {"pseudo_to_trusted": 0.9}) == []
+    assert alarms(both | {"labelled/accuracy": 0.8}) == []
+    assert alarms(both | {"pseudo/trusted": 0.9}) == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_validation_below_reference() -> None:
 
 
 def test_not_finite_is_seen_at_once() -> None:
-    assert names(alarms(steps=range(1, 2), loss=None)) == ["not-finite"]
+    assert names(Diagnosis(CASE).see(1, GOOD | {"loss": None})) == ["not-finite"]
 
 
 def test_an_alarm_is_raised_once_and_replay_gives_the_same() -> None:
