@@ -123,7 +123,9 @@ class _Bar:
         self._bar.update(self._task, total=total, completed=step, **fields)  # type: ignore[arg-type]
 
     def warn(self, alarm: Alarm) -> None:
-        self._bar.console.print(f"warning: {alarm}", style="yellow", markup=False, highlight=False)
+        from rich.text import Text
+
+        self._bar.console.print(Text(f"warning: {alarm}", style="yellow"))
 
 
 class _Lines:
