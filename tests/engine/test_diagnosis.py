@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from normatch.config import Config
 from normatch.engine import Run, open_corpus, prepare, train
 from normatch.engine.diagnosis import Alarm, Case, Diagnosis
 from normatch.engine.diagnostics import pseudo_label_curves
+from normatch.engine.progress import shown
 from normatch.engine.recorder import Record
 from normatch.engine.reference import class_mean_accuracy
 from normatch.engine.step import Step
@@ -245,3 +247,15 @@ def test_a_rate_that_is_far_too_high_is_one_line(tmp_path: Path, capsys: pytest.
     assert "warning: not-finite at step 5" in shown[-1]
     with pytest.raises(UserError, match="training stopped at step"):
         FixMatchClassifier(steps=20, batch=8, ratio=2, lr=1e30).fit(np.eye(40), np.arange(40) % 3)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_alarms_are_shown(terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with shown("title") as progress:
+        progress(2, 2, {"loss": 0.5, "pseudo/trusted": None, "pseudo/classes": [0.5, 0.5], "steps_per_second": 3.0})
+        progress.warn(Alarm("collapse", 2, "pseudo-labels name [1] of 10 classes", "try this"))
+    text = " ".join(capsys.readouterr().err.split())
+    assert "warning: collapse at step 2: pseudo-labels name [1] of 10 classes; try this" in text
+    assert "3.0 steps/s" in text
+    assert "loss 0.500" in text
