@@ -50,7 +50,7 @@ class Defaults:
 GREY = Defaults(steps=600, ratio=7, augment=AugmentConfig(flip=False))
 COLOUR = Defaults(steps=600, ratio=7, augment=AugmentConfig())
 VECTORS = Defaults(steps=300, ratio=3, augment=AugmentConfig(mix=0.5, mask=0.5))
-"""Chosen on validation items of four tables (benchmarks/features.py): a fit takes seconds."""
+"""Chosen on validation items of four data sets (docs/results.md), so that a fit takes seconds."""
 
 
 def _defaults(train: Dataset) -> Defaults:
