@@ -13,6 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from normatch import FixMatchClassifier, NorMatchClassifier
+from normatch.augment import AugmentConfig
+from normatch.data import Dataset
 from normatch.errors import UserError
 
 DIGITS = load_digits()
@@ -70,6 +72,20 @@ def test_a_search_over_lambda_in_a_pipeline() -> None:
 def test_the_constructor_only_stores() -> None:
     model = NorMatchClassifier(steps=7, seed=3, num_weight=0.1)
     assert clone(model).get_params() == model.get_params()
+
+
+@both
+def test_vectors_and_images_have_defaults_of_their_own(kind: Any) -> None:
+    labels = np.arange(4, dtype=np.int64)
+    colour, vectors = np.zeros((4, 16, 16, 3), np.uint8), np.zeros((4, 9), np.float32)
+    names = ("a", "b", "c", "d")
+    quick, slow = (kind()._config(Dataset(x, labels, names)) for x in (vectors, colour))
+    assert (slow.steps, slow.ratio, slow.augment) == (600, 7, AugmentConfig())
+    assert quick.steps * quick.ratio < slow.steps * slow.ratio / 4, "a fit on a table takes seconds"
+    assert quick.augment.mix > 0
+    assert not kind()._config(Dataset(colour[..., :1], labels, names)).augment.flip
+    given = kind(steps=7, ratio=2, augment=AugmentConfig(mask=0.1))._config(Dataset(vectors, labels, names))
+    assert (given.steps, given.ratio, given.augment) == (7, 2, AugmentConfig(mask=0.1))
 
 
 def test_the_same_seed_gives_the_same_model() -> None:

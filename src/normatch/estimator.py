@@ -1,6 +1,7 @@
 """The scikit-learn face: fit on arrays with −1 for unlabelled, predict, score."""
 
 import abc
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +38,27 @@ EPOCHS = 10
 """A fit's steps are this many epochs, by which the flow's losses grow."""
 
 
+@dataclass(frozen=True)
+class Defaults:
+    """What the constructor's None stands for."""
+
+    steps: int
+    ratio: int
+    augment: AugmentConfig
+
+
+GREY = Defaults(steps=600, ratio=7, augment=AugmentConfig(flip=False))
+COLOUR = Defaults(steps=600, ratio=7, augment=AugmentConfig())
+VECTORS = Defaults(steps=300, ratio=3, augment=AugmentConfig(mix=0.5, mask=0.5))
+"""Chosen on validation items of four data sets (docs/results.md), so that a fit takes seconds."""
+
+
+def _defaults(train: Dataset) -> Defaults:
+    if not train.is_images:
+        return VECTORS
+    return COLOUR if train.shape[0] == 3 else GREY
+
+
 class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """What both estimators share; subclasses say which method they train and with which settings."""
 
@@ -46,9 +68,9 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         self,
         backbone: str,
         augment: AugmentConfig | None,
-        steps: int,
+        steps: int | None,
         batch: int,
-        ratio: int,
+        ratio: int | None,
         lr: float,
         seed: int,
         device: Device,
@@ -92,7 +114,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         with loop.job.runtime.scope():
             loop.run(Silent(), quiet, None)
         self.predictor_ = Predictor(loop.step.average.model.cpu())
-        self.n_iter_ = self.steps
+        self.n_iter_ = loop.step.done
         self.transduction_ = np.where(known, labels, self.predict(X))
         return self
 
@@ -107,6 +129,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         return np.asarray(self.classes_[p.argmax(1)])
 
     def _config(self, train: Dataset) -> Config:
+        defaults = _defaults(train)
+        steps = defaults.steps if self.steps is None else self.steps
         return Config(
             name=type(self).__name__,
             data="arrays",
@@ -114,11 +138,11 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             method=self._method,
             settings=self._settings(),
             backbone=self.backbone,
-            augment=self.augment or AugmentConfig(flip=train.is_images and train.shape[0] == 3),
-            steps=self.steps,
-            epoch=max(1, self.steps // EPOCHS),
+            augment=self.augment or defaults.augment,
+            steps=steps,
+            epoch=max(1, steps // EPOCHS),
             batch=self.batch,
-            ratio=self.ratio,
+            ratio=defaults.ratio if self.ratio is None else self.ratio,
             optim=OptimConfig(lr=self.lr),
             ema=0.99,
             ema_ramp=True,
@@ -157,8 +181,9 @@ class NorMatchClassifier(_Classifier):
     consensus: weight of a disputed pseudo-label, the least confidence ("min") or none ("drop").
     alignment: distribution alignment; leave it off where classes are far from equally frequent.
     backbone: the network; "auto" takes the one that suits the shape of the data.
-    augment: the views; None mirrors colour images and nothing else beyond the defaults.
-    steps, batch, ratio, lr, seed, device: as in :class:`normatch.Config`.
+    augment: the views; None mirrors colour images, and for vectors is noise, mixing and masking.
+    steps, ratio: as in :class:`normatch.Config`; None is 600 and 7 for images, 300 and 3 for vectors.
+    batch, lr, seed, device: as in :class:`normatch.Config`.
     """
 
     _method = "normatch"
@@ -170,9 +195,9 @@ class NorMatchClassifier(_Classifier):
         alignment: bool = True,
         backbone: str = "auto",
         augment: AugmentConfig | None = None,
-        steps: int = 600,
+        steps: int | None = None,
         batch: int = 32,
-        ratio: int = 7,
+        ratio: int | None = None,
         lr: float = 0.06,
         seed: int = 0,
         device: Device = "auto",
@@ -202,9 +227,9 @@ class FixMatchClassifier(_Classifier):
         threshold: float = 0.95,
         backbone: str = "auto",
         augment: AugmentConfig | None = None,
-        steps: int = 600,
+        steps: int | None = None,
         batch: int = 32,
-        ratio: int = 7,
+        ratio: int | None = None,
         lr: float = 0.06,
         seed: int = 0,
         device: Device = "auto",

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 from normatch.augment import KINDS, AugmentConfig, ImageParams, Params, VectorParams, Views
 from normatch.augment.cutout import GREY, apply_cutout
 from normatch.augment.randaugment import apply_randaugment
+from normatch.augment.vectors import apply_mask, apply_mix, apply_noise
 from normatch.augment.weak import apply_weak
 from normatch.errors import UserError
 
@@ -97,6 +98,21 @@ def test_cutout_always_leaves_grey() -> None:
     assert (strong == GREY).any(dim=(1, 2, 3)).all()
 
 
+def test_strong_view_of_a_vector_is_noise_then_mix_then_mask() -> None:
+    views, vectors = Views((8,), AugmentConfig(mix=0.5, mask=0.25)), batch((8,))
+    params = views.draw("strong", len(vectors), seeded(0), "cpu")
+    assert isinstance(params, VectorParams)
+    assert params.noise is not None
+    assert params.mix is not None
+    assert params.mask is not None
+    expected = apply_mask(apply_mix(apply_noise(vectors, params.noise), params.mix), params.mask)
+    assert torch.equal(views.apply("strong", vectors, params), expected)
+    weak = views.draw("weak", len(vectors), seeded(0), "cpu")
+    assert isinstance(weak, VectorParams)
+    assert weak.mix is None
+    assert weak.mask is None
+
+
 def test_vector_views() -> None:
     centre, scale = torch.full((8,), 3.0), torch.full((8,), 2.0)
     views = Views((8,), AugmentConfig(noise=0.5, mask=0.25), centre=centre, scale=scale)
@@ -110,7 +126,7 @@ def test_vector_views() -> None:
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (20,)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_apply_compiles_without_a_break(shape: tuple[int, ...], kind: str) -> None:
-    views, images = Views(shape), batch(shape)
+    views, images = Views(shape, AugmentConfig(mix=0.3)), batch(shape)
     params = views.draw(kind, len(images), seeded(0), "cpu")
     torch._dynamo.reset()
     compiled: Any = torch.compile(views.apply, fullgraph=True, backend="aot_eager")
@@ -165,6 +181,8 @@ def test_unknown_kind_names_the_known_ones() -> None:
         ("cutout", float("nan")),
         ("noise", -0.1),
         ("noise", float("inf")),
+        ("mix", -0.1),
+        ("mix", 0.6),
         ("mask", -0.1),
         ("mask", 1.1),
     ],

@@ -13,11 +13,11 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from normatch import recipes
-from normatch.engine import recorder
+from normatch.engine import diagnosis, recorder
 from normatch.engine.step import Step
 from normatch.engine.train import train
 
-CONFIG = recipes.digits().replace(
+CONFIG = recipes.digits(labels=20).replace(
     steps=20, epoch=4, batch=8, ratio=2, log_every=2, evaluate_every=4, checkpoint_every=3
 )
 
@@ -79,5 +79,6 @@ def arm(moment: str) -> None:
 
 def main(out: Path, moment: str, pool: Literal["device", "host"] = "device") -> None:
     torch.set_num_threads(1)
+    diagnosis.EARLIEST = 0  # so that there are warnings of several steps to lose
     arm(moment)
     train(CONFIG.replace(pool=pool), out, resume=moment == "resume")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,7 @@ def noise(train_items: int = 2000, test_items: int = 0) -> Corpus:
     return Corpus("noise", part(train_items), part(test_items) if test_items else None)
 
 
-class Losses:
+class Losses(Silent):
     """Keeps the logged losses."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Losses:
 
     def write(self, step: int, record: Record) -> None:
         loss = record.get("loss")
-        if loss is not None:
+        if isinstance(loss, float):
             self.values.append(loss)
 
 
@@ -144,21 +144,16 @@ def test_deterministic_runs_are_equal_bit_for_bit(config: Config, corpus: Corpus
     assert [name for name, value in state.items() if not torch.equal(value, state_again[name])] == []
 
 
-class StopsAt:
+class StopsAt(Lines):
     """Ends a run from within, as an interrupt does."""
 
     def __init__(self, step: int) -> None:
+        super().__init__("stops")
         self._step = step
 
     def __call__(self, step: int, total: int, record: Record) -> None:
         if step >= self._step:
             raise KeyboardInterrupt
-
-    def note(self, text: str) -> None:
-        return
-
-    def busy(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 def test_a_resumed_run_is_the_run_left_alone(tmp_path: Path) -> None:

@@ -108,7 +108,9 @@ def test_curves_of_figures_3_and_4() -> None:
         confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.8]),
         auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75]),
     )
-    curves = pseudo_label_curves(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]))
+    curves = pseudo_label_curves(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]), classes=4)
+    total, count = curves.pop("pseudo/classes")
+    assert (total / count).tolist() == pytest.approx([2 / 6, 2 / 6, 2 / 6, 0])
     got = {name: (total / count).item() for name, (total, count) in curves.items()}
     expected = {
         "pseudo/trusted": 3 / 6,
@@ -130,12 +132,23 @@ def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
     rng = np.random.default_rng(0)
     values, counts = rng.normal(size=5), rng.integers(1, 9, size=5)
     for value, count in zip(values, counts, strict=True):
-        nothing = torch.tensor(0.0)
-        meter.add(measure({"a": (torch.tensor(value * count), torch.tensor(float(count))), "b": (nothing, nothing)}))
+        nothing, n = torch.tensor(0.0), torch.tensor(float(count))
+        shares = torch.tensor([1.0, 0.0, value]) * n
+        means = {"a": (torch.tensor(value * count), n), "b": (nothing, nothing), "c": (shares, n.expand(3))}
+        meter.add(measure(means))
     restored = Meter(torch.device("cpu"))
     restored.load(dict(sorted(meter.state().items(), reverse=True)))
     for m in (meter, restored):
         read = m.read()
         assert read["a"] == pytest.approx(np.average(values, weights=counts))
         assert read["b"] is None
-        assert m.read()["a"] is None
+        assert read["c"] == pytest.approx([1, 0, np.average(values, weights=counts)], abs=1e-6)
+        assert m.read() == {"a": None, "b": None, "c": None}
+
+
+def test_what_is_not_finite_is_read_as_none() -> None:
+    meter, one = Meter(torch.device("cpu")), torch.ones(())
+    for value in (1.0, math.inf, 2.0):
+        shares = (torch.tensor([0.5, math.nan]), one.expand(2))
+        meter.add(measure({"loss": (torch.tensor(value), one), "shares": shares}))
+    assert meter.read() == {"loss": None, "shares": None}

@@ -35,6 +35,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_there_are_warnings_to_lose(whole: Path) -> None:
+    assert len({warning["step"] for warning in json.loads((whole / "warnings.json").read_text())}) >= 2
+
+
 def metrics(out: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in TIMING} for line in lines]
@@ -56,6 +60,7 @@ def test_killed_and_resumed_equals_left_alone(moment: str, whole: Path, tmp_path
     assert (out / final).read_bytes() == (whole / final).read_bytes()
     assert [p.name for p in (out / "checkpoint").iterdir()] == [Path(final).name]
     assert metrics(out) == metrics(whole)
+    assert (out / "warnings.json").read_bytes() == (whole / "warnings.json").read_bytes()
     assert (out / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
 
 

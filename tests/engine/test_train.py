@@ -30,6 +30,7 @@ def test_a_finished_run_has_its_files(finished: Run) -> None:
         "config.json",
         "split.json",
         "metrics.jsonl",
+        "warnings.json",
         "events",
         "checkpoint",
         "model.safetensors",
@@ -52,6 +53,9 @@ def test_metrics_hold_losses_figures_and_accuracy(finished: Run) -> None:
     assert {f"pseudo/{name}" for name in figures} | {"pseudo/uncertainty", "pseudo/uncertainty_auxiliary"} <= set(
         lines[0]
     )
+    assert all(len(line["pseudo/classes"]) == 10 for line in lines)
+    assert [sum(line["pseudo/classes"]) for line in lines] == pytest.approx([1] * 6, abs=1e-5)
+    assert all(("labelled/accuracy" in line) == ("test/accuracy" in line) for line in lines)
     assert [("test/accuracy" in line, "validation/accuracy" in line) for line in lines] == [
         (False, False),
         (True, True),

@@ -1,17 +1,34 @@
-"""Views of feature vectors (N, D): Gaussian noise, and the masking of a share of the dimensions."""
+"""Views of feature vectors (N, D): Gaussian noise, mixing with another sample, masking a share of the dimensions."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["MaskParams", "NoiseParams", "apply_mask", "apply_noise", "draw_mask", "draw_noise"]
+__all__ = [
+    "MaskParams",
+    "MixParams",
+    "NoiseParams",
+    "apply_mask",
+    "apply_mix",
+    "apply_noise",
+    "draw_mask",
+    "draw_mix",
+    "draw_noise",
+]
 
 
 class NoiseParams(NamedTuple):
     """What is added to each sample."""
 
     noise: Tensor  # (N, D) float
+
+
+class MixParams(NamedTuple):
+    """Which other sample of the batch each is mixed with, and how much of it comes in."""
+
+    partner: Tensor  # (N,) int64
+    share: Tensor  # (N, 1) float
 
 
 class MaskParams(NamedTuple):
@@ -29,6 +46,12 @@ def draw_noise(
     return NoiseParams(normal * (sigma * scale))
 
 
+def draw_mix(n: int, most: float, generator: torch.Generator, device: torch.device | str) -> MixParams:
+    """Draws partners, each sample being one once, and their shares evenly from 0 to ``most``."""
+    partner = torch.rand(n, generator=generator, device=device).argsort()
+    return MixParams(partner, most * torch.rand((n, 1), generator=generator, device=device))
+
+
 def draw_mask(
     n: int, share: float, centre: Tensor, generator: torch.Generator, device: torch.device | str
 ) -> MaskParams:
@@ -41,6 +64,11 @@ def draw_mask(
 def apply_noise(vectors: Tensor, params: NoiseParams) -> Tensor:
     """Adds the noise to ``vectors`` (N, D)."""
     return vectors + params.noise
+
+
+def apply_mix(vectors: Tensor, params: MixParams) -> Tensor:
+    """Moves each of ``vectors`` (N, D) towards its partner by its share of the way."""
+    return torch.lerp(vectors, vectors[params.partner], params.share)
 
 
 def apply_mask(vectors: Tensor, params: MaskParams) -> Tensor:

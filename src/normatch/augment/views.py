@@ -15,7 +15,17 @@ from normatch.augment.randaugment import (
     resolve,
     settle_choices,
 )
-from normatch.augment.vectors import MaskParams, NoiseParams, apply_mask, apply_noise, draw_mask, draw_noise
+from normatch.augment.vectors import (
+    MaskParams,
+    MixParams,
+    NoiseParams,
+    apply_mask,
+    apply_mix,
+    apply_noise,
+    draw_mask,
+    draw_mix,
+    draw_noise,
+)
 from normatch.augment.weak import WeakParams, apply_weak, settle_weak
 from normatch.errors import UserError
 
@@ -41,6 +51,8 @@ class AugmentConfig:
     """Sides of the grey hole of a strong view, as a share of the image's; 0 is no hole."""
     noise: float = 0.1
     """Feature vectors: standard deviation of the noise of both views, as a share of each dimension's scale."""
+    mix: float = 0.0
+    """Feature vectors: largest share that another sample of the batch may have in a strong view, at most ½."""
     mask: float = 0.3
     """Feature vectors: share of the dimensions that a strong view hides."""
 
@@ -51,6 +63,7 @@ class AugmentConfig:
         _check("max_strength", self.max_strength, 2 <= self.max_strength <= MAX_STRENGTH, f"2 to {MAX_STRENGTH}")
         _check("cutout", self.cutout, 0 <= self.cutout <= 1, "0 to 1")
         _check("noise", self.noise, 0 <= self.noise < float("inf"), "0 or more")
+        _check("mix", self.mix, 0 <= self.mix <= 0.5, "0 to 0.5")
         _check("mask", self.mask, 0 <= self.mask <= 1, "0 to 1")
 
 
@@ -71,6 +84,7 @@ class VectorParams(NamedTuple):
     """The random numbers of one view of a batch of feature vectors; a stage that is None is left out."""
 
     noise: NoiseParams | None = None
+    mix: MixParams | None = None
     mask: MaskParams | None = None
 
 
@@ -162,6 +176,8 @@ class Views:
         if isinstance(params, VectorParams):
             if params.noise is not None:
                 images = apply_noise(images, params.noise)
+            if params.mix is not None:
+                images = apply_mix(images, params.mix)
             return images if params.mask is None else apply_mask(images, params.mask)
         if images.dtype != torch.uint8:
             raise TypeError(f"images of {images.dtype} given to views: they are made from torch.uint8")
@@ -207,9 +223,11 @@ class Views:
         if device not in self._statistics:
             self._statistics[device] = (self._centre.to(device), self._scale.to(device))
         centre, scale = self._statistics[device]
+        config, strong = self.config, kind == "strong"
         return VectorParams(
-            draw_noise(n, self.config.noise, scale, generator, device),
-            draw_mask(n, self.config.mask, centre, generator, device) if kind == "strong" else None,
+            draw_noise(n, config.noise, scale, generator, device),
+            draw_mix(n, config.mix, generator, device) if strong and config.mix else None,
+            draw_mask(n, config.mask, centre, generator, device) if strong else None,
         )
 
 

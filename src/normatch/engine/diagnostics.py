@@ -1,6 +1,7 @@
 """How good pseudo-labels are: the curves of Figures 3 and 4, computed beside the method, which never sees the truth."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from normatch.data import UNKNOWN
@@ -12,16 +13,18 @@ HIGH_CONFIDENCE = 0.95
 """The threshold to which Figures 3 and 4 and Table 3 compare."""
 
 Mean = tuple[Tensor, Tensor]
-"""A mean that is still open: a sum and a count."""
+"""A mean that is still open: a sum and a count, of one shape: scalars, or vectors of fixed length."""
 
 
-def pseudo_label_curves(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Mean]:
+def pseudo_label_curves(pseudo: PseudoLabels, truth: Tensor, classes: int) -> dict[str, Mean]:
     """Open means over the batch; those that need the truth count only images whose class is known.
 
     Figure 3: shares trusted, above the threshold, and correct. Figure 4: accuracy of trusted, distrusted and
-    above-threshold pseudo-labels, mean weight of the distrusted, uncertainty 1 − p̄ of both classifiers.
+    above-threshold pseudo-labels, mean weight of the distrusted, uncertainty 1 − p̄ of both classifiers. And
+    ``pseudo/classes`` (K,), the share of each class, by which a collapse is seen.
     """
     every = torch.ones_like(pseudo.weight)
+    named = F.one_hot(pseudo.label, classes).to(every.dtype).sum(0)
     trusted = pseudo.trusted.to(every.dtype)
     distrusted = 1 - trusted
     confident = (pseudo.confidence > HIGH_CONFIDENCE).to(every.dtype)
@@ -37,6 +40,7 @@ def pseudo_label_curves(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Mean]:
         "pseudo/weight": _mean(pseudo.weight, every),
         "pseudo/weight_distrusted": _mean(pseudo.weight, distrusted),
         "pseudo/uncertainty": _mean(1 - pseudo.confidence, every),
+        "pseudo/classes": (named, every.sum().expand_as(named)),
     }
     if pseudo.auxiliary is not None:
         curves["pseudo/uncertainty_auxiliary"] = _mean(1 - pseudo.auxiliary, every)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
+from normatch.engine.diagnosis import Alarm
+from normatch.engine.recorder import Record
+
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
 __all__ = ["Lines", "Progress", "downloading", "quiet", "shown"]
-
-Record = dict[str, float | None]
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -24,9 +24,11 @@ SHOWN = (
 
 
 class Progress(Protocol):
-    """Told of a run's metrics as they come, and of what else a person should know."""
+    """Told of a run's metrics and alarms as they come, and of what else a person should know."""
 
     def __call__(self, step: int, total: int, record: Record) -> None: ...
+
+    def warn(self, alarm: Alarm) -> None: ...
 
     def note(self, text: str) -> None:
         """Something that happened once."""
@@ -37,6 +39,9 @@ class Progress(Protocol):
 
 class _Quiet:
     def __call__(self, step: int, total: int, record: Record) -> None:
+        return
+
+    def warn(self, alarm: Alarm) -> None:
         return
 
     def note(self, text: str) -> None:
@@ -54,7 +59,7 @@ quiet: Progress = _Quiet()
 def shown(title: str, done: int = 0) -> Iterator[Progress]:
     """A live bar if standard error is a terminal, else a line every few seconds."""
     if sys.stderr.isatty():
-        with _bar(title, done) as progress:
+        with _Bar(title, done) as progress:
             yield progress
     else:
         yield Lines(title)
@@ -89,42 +94,50 @@ class _Summary:
         self._values: dict[str, float] = {}
 
     def update(self, record: Record) -> str:
-        self._values |= {name: value for name, value in record.items() if value is not None}
+        self._values |= {name: value for name, value in record.items() if isinstance(value, float)}
         return "  ".join(
             f"{caption} {form.format(self._values[name])}" for name, caption, form in SHOWN if name in self._values
         )
 
 
-@contextmanager
-def _bar(title: str, done: int) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[metrics]}"),
-    )
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None, completed=done, speed="", metrics="")
-        yield _Bar(bar, task, title)
-
-
 class _Bar:
     """A live bar; what else is to be said goes above it."""
 
-    def __init__(self, bar: "RichProgress", task: "TaskID", title: str) -> None:
-        self._bar, self._task, self._title = bar, task, title
-        self._summary = _Summary()
+    def __init__(self, title: str, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._title, self._summary = title, _Summary()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}"),
+        )
+        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(title, total=None, completed=done, speed="", metrics="")
+
+    def __enter__(self) -> "_Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
 
     def __call__(self, step: int, total: int, record: Record) -> None:
+        fields = {"metrics": self._summary.update(record)}
         speed = record.get("steps_per_second")
-        fields = {"metrics": self._summary.update(record)} | ({"speed": f"{speed:.1f} steps/s"} if speed else {})
+        if isinstance(speed, float):
+            fields["speed"] = f"{speed:.1f} steps/s"
         self._bar.update(self._task, total=total, completed=step, **fields)  # type: ignore[arg-type]
+
+    def warn(self, alarm: Alarm) -> None:
+        from rich.text import Text
+
+        self._bar.console.print(Text(f"warning: {alarm}", style="yellow"))
 
     def note(self, text: str) -> None:
         self._bar.console.print(f"{self._title}  {text}", markup=False, highlight=False)
@@ -155,8 +168,11 @@ class Lines:
             return
         self._last = now
         speed = record.get("steps_per_second")
-        pace = f"  {speed:.1f} steps/s  {_clock((total - step) / speed)} left" if speed else ""
+        pace = f"  {speed:.1f} steps/s  {_clock((total - step) / speed)} left" if isinstance(speed, float) else ""
         self.note(f"{step}/{total}{pace}  {text}")
+
+    def warn(self, alarm: Alarm) -> None:
+        self.note(f"warning: {alarm}")
 
     def note(self, text: str) -> None:
         print(f"{self._title}  {text}", file=sys.stderr, flush=True)

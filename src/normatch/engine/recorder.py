@@ -1,19 +1,26 @@
-"""What a run reports as it goes: lines of ``metrics.jsonl`` and TensorBoard events."""
+"""What a run reports as it goes: lines of ``metrics.jsonl``, TensorBoard events, ``warnings.json``."""
 
+import dataclasses
 import json
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-__all__ = ["Recorder", "RunRecorder", "Silent"]
+from normatch.engine.diagnosis import Alarm
+from normatch.engine.meter import Reading
+from normatch.files import write_json
 
-Record = dict[str, float | None]
+__all__ = ["Record", "Recorder", "RunRecorder", "Silent"]
+
+Record = Reading
 
 
 class Recorder(Protocol):
-    """Takes the metrics of a step; the training loop calls it every few steps."""
+    """Takes the metrics of a step, every few steps, and all alarms so far, whenever there is a new one."""
 
     def write(self, step: int, record: Record) -> None: ...
+
+    def warn(self, alarms: list[Alarm]) -> None: ...
 
 
 class Silent:
@@ -22,14 +29,18 @@ class Silent:
     def write(self, step: int, record: Record) -> None:
         return
 
+    def warn(self, alarms: list[Alarm]) -> None:
+        return
+
 
 class RunRecorder:
-    """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events."""
+    """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``."""
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
         # Imported here: tensorboard takes a second that `import normatch` should not.
         from torch.utils.tensorboard.writer import SummaryWriter
 
+        self._folder = folder
         self._lines = (folder / "metrics.jsonl").open("a", encoding="utf-8")
         self._events: Any = SummaryWriter(str(folder / "events"), purge_step=resumed_at or None)
 
@@ -46,5 +57,8 @@ class RunRecorder:
         self._lines.write(json.dumps({"step": step} | record) + "\n")
         self._lines.flush()
         for name, value in record.items():
-            if value is not None:
+            if isinstance(value, float):
                 self._events.add_scalar(name, value, step)
+
+    def warn(self, alarms: list[Alarm]) -> None:
+        write_json(self._folder / "warnings.json", [dataclasses.asdict(alarm) for alarm in alarms])

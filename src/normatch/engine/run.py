@@ -15,8 +15,8 @@ __all__ = ["Run"]
 
 
 class Run:
-    """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``checkpoint/``, and once it is finished
-    ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
+    """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``warnings.json``, ``checkpoint/``, and once
+    it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,16 @@ class Run:
         items = f"{result['n']} {result['evaluated_on']} items"
         reached = f"accuracy {result['accuracy']:.2%} on {items}, " if result["n"] else ""
         skipped = f", {len(result['skipped'])} unreadable images skipped (see result.json)" if result["skipped"] else ""
-        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s{skipped}: {self.path}"
+        names = ", ".join(warning["name"] for warning in self.warnings)
+        warned = f", warnings: {names} (see warnings.json)" if names else ""
+        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
+
+    @property
+    def warnings(self) -> list[dict[str, Any]]:
+        """What was noticed while it trained: name, step, message and remedy of each warning."""
+        path = self.path / "warnings.json"
+        warnings: list[dict[str, Any]] = read_json(path) if path.is_file() else []
+        return warnings
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         path = self.path / "metrics.jsonl"

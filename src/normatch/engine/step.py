@@ -107,7 +107,7 @@ class Step:
         with self.runtime.autocast():
             outcome = self.method(batch)
         loss = torch.stack(list(outcome.losses.values())).sum()
-        return loss, measure(_means(outcome, loss, truth))
+        return loss, measure(_means(outcome, loss, truth, self.method.task.classes))
 
     def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
         return tuple(self._make_view(kind, images) for kind in kinds)
@@ -198,10 +198,10 @@ class Step:
         self._step.fill_(done)
 
 
-def _means(outcome: Outcome, loss: Tensor, truth: Tensor) -> dict[str, Mean]:
+def _means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
     one = torch.ones((), device=loss.device)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
     means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
     if outcome.pseudo is not None:
-        means |= pseudo_label_curves(outcome.pseudo, truth)
+        means |= pseudo_label_curves(outcome.pseudo, truth, classes)
     return means

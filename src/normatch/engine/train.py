@@ -7,27 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from normatch.config import Config, to_json
 from normatch.data import UNKNOWN, Dataset, HostPool, Pool
 from normatch.engine import checkpoint
+from normatch.engine.diagnosis import NOT_FINITE, Case, Diagnosis
 from normatch.engine.feed import make_pool
 from normatch.engine.job import Job, prepare
 from normatch.engine.machine import versions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import Record, Recorder, RunRecorder
+from normatch.engine.reference import class_mean_accuracy
 from normatch.engine.run import Run
 from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.files import replacing, write_json
 from normatch.inference import features, logits
-from normatch.methods import Embedding
+from normatch.methods import Embedding, Method
 from normatch.weights import save_model
 
 __all__ = ["Loop", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Fields that say where a run is trained, not what it is: a resumed run may change them."""
+
+LABELLED_SEEN = 256
+"""Labelled items, evenly spaced, on which a run is asked whether it fits its labels at all."""
 
 
 def train(config: Config, out: Path | str | None = None, *, resume: bool = False, progress: Progress = quiet) -> Run:
@@ -56,6 +62,7 @@ def train(config: Config, out: Path | str | None = None, *, resume: bool = False
             loop.step.load(found[1], found[0])
         run.forget_after(loop.step.done)
         loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
+        loop.diagnosis.replay(run.metrics())
         with RunRecorder(path, loop.step.done) as recorder:
             loop.run(recorder, progress, path / "checkpoint")
         _finish(run, loop)
@@ -70,7 +77,10 @@ class Loop:
         self.config = job.config
         self.pool = self.pool_of(job.corpus.train)
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
+        self.diagnosis = Diagnosis(_case(job))
         self.seconds = 0.0
+        labelled = job.split.labelled
+        self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SEEN)])
         self.held_out: dict[str, Pool | HostPool] = {}
         """Items to score on, by name; only those whose class is known."""
         if job.corpus.test is not None and (job.corpus.test.labels != UNKNOWN).any():
@@ -97,6 +107,9 @@ class Loop:
         step.progress = progress
         if step.runtime.eager_because:
             progress.note(f"steps run eagerly: {step.runtime.eager_because}")
+        recorder.warn(self.diagnosis.alarms)
+        for alarm in self.diagnosis.alarms:
+            progress.warn(alarm)
         start, logged_at, logged = time.perf_counter() - self.seconds, time.perf_counter(), step.done
         while step.done < config.steps:
             if step.done % config.epoch == 0:
@@ -110,26 +123,59 @@ class Loop:
                 record["steps_per_second"] = (done - logged) / (now - logged_at)
                 logged_at, logged = now, done
             if last or done % evaluate_every == 0:
-                record |= self.evaluate()
+                record |= self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
             if record:
                 self.seconds = time.perf_counter() - start
                 recorder.write(done, Record(seconds=self.seconds) | record)
                 progress(done, config.steps, record)
-            if checkpoints is not None and (last or done % checkpoint_every == 0):
-                checkpoint.save(checkpoints, done, step.state())
+                self._diagnose(record, recorder, progress)
+            if last or done % checkpoint_every == 0:
+                if not _finite(step.method):
+                    # The last update spoilt the weights, which the loss will show a step later.
+                    self._diagnose({"loss": None}, recorder, progress)
+                if checkpoints is not None:
+                    checkpoint.save(checkpoints, done, step.state())
 
-    def evaluate(self) -> Record:
+    def evaluate(self) -> dict[str, float]:
         """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
-        record: Record = {}
-        for name, items in self.held_out.items():
-            correct = logits(self.step.average.model, items.inputs).argmax(1) == items.labels
-            record[f"{name}/accuracy"] = correct.double().mean().item()
-        return record
+        return {f"{name}/accuracy": self._accuracy(items) for name, items in self.held_out.items()}
+
+    def _accuracy(self, items: Pool | HostPool) -> float:
+        correct = logits(self.step.average.model, items.inputs).argmax(1) == items.labels
+        return correct.double().mean().item()
+
+    def _diagnose(self, record: Record, recorder: Recorder, progress: Progress) -> None:
+        """Report what a record shows to be wrong; what is not finite ends the run before a checkpoint keeps it."""
+        new = self.diagnosis.see(self.step.done, record)
+        if new:
+            recorder.warn(self.diagnosis.alarms)
+        for alarm in new:
+            progress.warn(alarm)
+            if alarm.name == NOT_FINITE:
+                raise UserError(f"training stopped at step {alarm.step}: {alarm.message}; {alarm.remedy}")
 
     def _embed(self) -> Embedding:
         labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
         z, z_unlabelled = (features(self.step.average.model, pool.inputs) for pool in (labelled, unlabelled))
         return Embedding(z, labelled.labels, z_unlabelled)
+
+
+def _case(job: Job) -> Case:
+    train, split, config = job.corpus.train, job.split, job.config
+    counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
+    validating = len(split.validation)
+    return Case(
+        classes=train.classes,
+        labels=tuple(counts.tolist()),
+        steps=config.steps,
+        epoch=config.epoch,
+        validation=validating,
+        reference=class_mean_accuracy(train, split.labelled, split.validation) if validating else None,
+    )
+
+
+def _finite(method: Method) -> bool:
+    return bool(torch.stack([p.isfinite().all() for p in method.parameters()]).all())
 
 
 def _must_match(run: Run, config: Config) -> None:

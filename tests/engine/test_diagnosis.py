@@ -1,0 +1,262 @@
+"""The rules of the diagnosis, on records made by hand, and a run that meets them."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import NearestCentroid
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from normatch import recipes
+from normatch.cli import main
+from normatch.config import Config
+from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine.diagnosis import Alarm, Case, Diagnosis
+from normatch.engine.diagnostics import pseudo_label_curves
+from normatch.engine.progress import Lines, shown
+from normatch.engine.recorder import Record
+from normatch.engine.reference import class_mean_accuracy
+from normatch.engine.step import Step
+from normatch.errors import UserError
+from normatch.estimator import FixMatchClassifier
+from normatch.methods import PseudoLabels
+
+CLASSES = tuple("abcdefghij")
+CASE = Case(CLASSES, labels=(4,) * 10, steps=1000, epoch=40)
+EVEN = [0.1] * 10
+GOOD: dict[str, Any] = {
+    "loss": 0.5,
+    "pseudo/classes": EVEN,
+    "pseudo/trusted": 0.8,
+    "pseudo/uncertainty_auxiliary": 0.1,
+    "labelled/accuracy": 1.0,
+}
+
+
+def alarms(changes: dict[str, Any] | None = None, case: Case = CASE) -> list[Alarm]:
+    """Alarms of a run whose records are all alike: good ones, with some changes."""
+    diagnosis = Diagnosis(case)
+    for step in range(20, 401, 20):
+        diagnosis.see(step, GOOD | (changes or {}))
+    return diagnosis.alarms
+
+
+def names(found: list[Alarm]) -> list[str]:
+    return [alarm.name for alarm in found]
+
+
+def only(found: list[Alarm]) -> str:
+    """The message of the one alarm there is."""
+    (alarm,) = found
+    assert alarm.remedy
+    return alarm.message
+
+
+def shares(*common: float) -> list[float]:
+    """The first classes' shares; the others divide the rest."""
+    rest = (1 - sum(common)) / (10 - len(common))
+    return [*common, *[rest] * (10 - len(common))]
+
+
+def test_a_healthy_run_raises_nothing() -> None:
+    assert alarms() == []
+    assert alarms({"pseudo/classes": None, "pseudo/trusted": None}) == []
+    supervised = Diagnosis(CASE)
+    assert supervised.see(500, {"loss": 0.1, "test/accuracy": 0.3}) == []
+
+
+def test_few_labels_are_seen_before_the_start() -> None:
+    case = Case(("cat", "dog"), labels=(3, 9), steps=10, epoch=5)
+    assert Diagnosis(case).alarms[0].step == 0
+    assert only(Diagnosis(case).alarms) == "class 'cat' has fewer than 4 labels (the least is 3)"
+    two = Diagnosis(Case(("cat", "dog"), labels=(3, 1), steps=10, epoch=5)).alarms
+    assert only(two) == "2 of 2 classes have fewer than 4 labels (the least is 1)"
+
+
+def test_collapse() -> None:
+    few = shares(0.6, 0.3, 0.04, 0.03)
+    assert only(alarms({"pseudo/classes": few})) == "pseudo-labels name 4 of 10 classes; 60.0% are 'a'"
+    half = [0.2] * 5 + [0.0] * 5
+    assert names(alarms({"pseudo/classes": half})) == ["collapse"]
+    two = Case(("cat", "dog"), labels=(4, 4), steps=1000, epoch=40)
+    assert names(alarms({"pseudo/classes": [0.97, 0.03]}, two)) == ["collapse"]
+
+
+def test_imbalance() -> None:
+    assert only(alarms({"pseudo/classes": shares(0.02, 0.25)})) == "25.0% are 'b', 2.0% are 'a'"
+    assert alarms({"pseudo/classes": shares(0.03, 0.25)}) == []
+
+
+def test_the_window_is_an_epoch() -> None:
+    """One odd record is not a collapse; an epoch of them is."""
+    diagnosis, bad = Diagnosis(CASE), GOOD | {"pseudo/classes": [1.0] + [0.0] * 9}
+    for step in range(10, 401, 10):
+        assert diagnosis.see(step, bad if step == 300 else GOOD) == []
+    found = [alarm for step in range(410, 441, 10) for alarm in diagnosis.see(step, bad)]
+    assert [(alarm.name, alarm.step) for alarm in found] == [("imbalance", 420), ("collapse", 440)]
+
+
+def test_nothing_is_judged_before_the_run_has_settled() -> None:
+    bad = {"pseudo/classes": [1.0] + [0.0] * 9}
+    assert [alarm.step for alarm in alarms(bad)] == [200], "five epochs"
+    short, trial = (Case(CLASSES, labels=(4,) * 10, steps=steps, epoch=40) for steps in (240, 10))
+    assert [alarm.step for alarm in alarms(bad, short)] == [120], "half of a short run"
+    assert [alarm.step for alarm in alarms(bad, trial)] == [100]
+
+
+def test_never_trusted() -> None:
+    """Consensus is measured against chance, a threshold against nothing."""
+    assert "by chance it were 10.0%" in only(alarms({"pseudo/trusted": 0.12}))
+    assert alarms({"pseudo/trusted": 0.13}) == []
+    threshold = {"pseudo/uncertainty_auxiliary": None}
+    assert only(alarms(threshold | {"pseudo/trusted": 0.01})).startswith("1.0% of the pseudo-labels are confident")
+    assert alarms(threshold | {"pseudo/trusted": 0.03}) == []
+
+
+def test_always_trusted() -> None:
+    both = {"pseudo/trusted": 0.99, "labelled/accuracy": 0.6}
+    assert only(alarms(both)) == (
+        "99.0% of the pseudo-labels are trusted, but only 60% of the labelled items are right"
+    )
+    assert alarms(both | {"labelled/accuracy": 0.8}) == []
+    assert alarms(both | {"pseudo/trusted": 0.9}) == []
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "n", "falls"),
+    [
+        ([0.5, 0.9, 0.8, 0.8], 1000, True),
+        ([0.5, 0.9, 0.8, 0.89], 1000, False),  # it came back
+        ([0.5, 0.9, 0.88, 0.87], 1000, False),  # three standard errors are 2.8 points
+        ([0.5, 0.9, 0.885, 0.885], 10**6, False),  # less than two points
+        ([0.9, 0.8], 1000, False),  # once is not twice
+    ],
+)
+def test_validation_falls(accuracies: list[float], n: int, falls: bool) -> None:
+    diagnosis = Diagnosis(Case(CLASSES, (4,) * 10, steps=1000, epoch=40, validation=n))
+    for i, accuracy in enumerate(accuracies):
+        diagnosis.see(200 + 10 * i, GOOD | {"validation/accuracy": accuracy})
+    assert names(diagnosis.alarms) == (["validation-falls"] if falls else [])
+
+
+def test_validation_below_reference() -> None:
+    case = Case(CLASSES, (4,) * 10, steps=1000, epoch=40, validation=400, reference=0.5)
+    below = Diagnosis(case).see(200, GOOD | {"validation/accuracy": 0.44})
+    assert only(below).startswith("validation accuracy is 44.0%, but the nearest class mean")
+    assert Diagnosis(case).see(200, GOOD | {"validation/accuracy": 0.46}) == []
+
+
+def test_not_finite_is_seen_at_once() -> None:
+    assert names(Diagnosis(CASE).see(1, GOOD | {"loss": None})) == ["not-finite"]
+
+
+def test_an_alarm_is_raised_once_and_replay_gives_the_same() -> None:
+    lines: list[dict[str, Any]] = [
+        GOOD | {"step": 10 * i, "pseudo/trusted": 0.05, "pseudo/classes": shares(0.1 - 0.0025 * i)} for i in range(41)
+    ]
+    live, replayed = Diagnosis(CASE), Diagnosis(CASE)
+    for line in lines:
+        live.see(line["step"], line)
+    replayed.replay(json.loads(json.dumps(lines)))
+    assert names(live.alarms) == ["never-trusted", "imbalance"]
+    assert replayed.alarms == live.alarms
+
+
+@pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")  # some pixels are the same in all digits
+def test_the_reference_is_the_nearest_class_mean() -> None:
+    config = recipes.digits().replace(validation=0.2)
+    train_set, split = open_corpus(config).train, prepare(config).split
+    x = train_set.inputs.reshape(len(train_set), -1).astype(float)
+    rival = NearestCentroid().fit(x[split.labelled], train_set.labels[split.labelled])
+    expected = rival.score(x[split.validation], train_set.labels[split.validation])
+    assert class_mean_accuracy(train_set, split.labelled, split.validation) == pytest.approx(expected)
+
+
+def test_shares_of_classes_need_no_values() -> None:
+    """On tensors without values reading one would raise: nothing here makes the host wait."""
+    with FakeTensorMode():
+        label, weight = torch.zeros(8, dtype=torch.int64), torch.ones(8)
+        curves = pseudo_label_curves(PseudoLabels(label, weight, weight > 0, weight, None), label, classes=5)
+    assert all(total.shape == count.shape for total, count in curves.values())
+    assert curves["pseudo/classes"][0].shape == (5,)
+
+
+class Spy(Lines):
+    """Keeps the alarms it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__("spied on")
+        self.alarms: list[Alarm] = []
+
+    def __call__(self, step: int, total: int, record: Record) -> None:
+        return
+
+    def warn(self, alarm: Alarm) -> None:
+        self.alarms.append(alarm)
+
+
+def test_a_run_stores_its_warnings_and_shows_them(tiny_config: Config, tmp_path: Path) -> None:
+    spy = Spy()
+    config = tiny_config.replace(labels=20, method="fixmatch")
+    run = train(config, tmp_path / "run", progress=spy)
+    assert [warning["name"] for warning in run.warnings] == names(spy.alarms)
+    assert names(spy.alarms)[0] == "few-labels"
+    assert set(run.warnings[0]) == {"name", "step", "message", "remedy"}
+    assert "warnings: few-labels" in run.describe()
+    assert train(config.replace(labels=40, steps=2), tmp_path / "other").warnings == []
+
+
+@pytest.mark.parametrize(("log_every", "seen"), [(4, 8), (5, 9)])
+def test_a_run_that_diverges_stops_and_keeps_its_last_good_checkpoint(
+    log_every: int, seen: int, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken in step 7: the loss shows it at the record of step 8, or the weights at the checkpoint of step 9."""
+    config = tiny_config.replace(log_every=log_every, evaluate_every=100)
+    spy, out, step = Spy(), tmp_path / "run", Step.__call__
+
+    def break_down(self: Step) -> None:
+        step(self)
+        if self.done == 7:
+            next(self.method.parameters()).detach().fill_(math.nan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "__call__", break_down)
+        with pytest.raises(UserError, match=f"training stopped at step {seen}: loss or weights are not finite"):
+            train(config, out, progress=spy)
+    run = Run.open(out)
+    assert not run.finished
+    assert [p.name for p in (out / "checkpoint").iterdir()] == ["step-00000006.safetensors"]
+    assert [(w["name"], w["step"]) for w in run.warnings] == [("not-finite", seen)]
+    assert names(spy.alarms) == ["not-finite"]
+    resumed, whole = train(config, out, resume=True), train(config, tmp_path / "whole")
+    weights = [(r.path / "model.safetensors").read_bytes() for r in (resumed, whole)]
+    assert weights[0] == weights[1]
+    assert resumed.warnings == whole.warnings
+
+
+def test_a_rate_that_is_far_too_high_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--steps", "20", "--batch", "8", "--ratio", "2", "--log-every", "5", "--device", "cpu"]
+    assert main(["train", "digits-40", *quick, "--optim.lr", "1e30", "--out", str(tmp_path / "run")]) == 2
+    *shown, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("normatch: training stopped at step 5: loss or weights are not finite")
+    assert "lower --optim.lr" in last
+    assert "warning: not-finite at step 5" in shown[-1]
+    with pytest.raises(UserError, match="training stopped at step"):
+        FixMatchClassifier(steps=20, batch=8, ratio=2, lr=1e30).fit(np.eye(40), np.arange(40) % 3)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_alarms_are_shown(terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with shown("title") as progress:
+        progress(2, 2, {"loss": 0.5, "pseudo/trusted": None, "pseudo/classes": [0.5, 0.5], "steps_per_second": 3.0})
+        progress.warn(Alarm("collapse", 2, "pseudo-labels name [1] of 10 classes", "try this"))
+    text = " ".join(capsys.readouterr().err.split())
+    assert "warning: collapse at step 2: pseudo-labels name [1] of 10 classes; try this" in text
+    assert "3.0 steps/s" in text
+    assert "loss 0.500" in text
