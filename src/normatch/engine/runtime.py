@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from normatch.config import Config
+from normatch.engine.memory import kept_memory
 from normatch.errors import UserError
 
 __all__ = ["Runtime"]
@@ -62,7 +63,8 @@ class Runtime:
             torch.backends.cudnn.allow_tf32,
         )
         devices = [torch.cuda.current_device()] if self._cuda else []
-        with torch.random.fork_rng(devices):
+        memory = contextlib.nullcontext() if self._cuda else kept_memory()
+        with memory, torch.random.fork_rng(devices):
             if self._cuda and self.deterministic:
                 # cuBLAS reads it when it starts; without it torch refuses matrix products in this mode.
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

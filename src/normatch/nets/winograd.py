@@ -15,7 +15,7 @@ __all__ = ["Elementwise", "WinogradConvolution", "convolve_images", "max_pool", 
 Elementwise = Callable[[Tensor], Tensor]
 
 POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
-"""Where polynomials are evaluated, beside infinity: with these the error is 2.7 times that of plain sums (0, ±1, ±2: 6)."""
+"""Where polynomials are evaluated, beside infinity. The error is 2.7 times that of plain sums; with 0, ±1, ±2 it is 5.5."""
 
 
 class WinogradConvolution(nn.Module):
@@ -27,17 +27,18 @@ class WinogradConvolution(nn.Module):
 
     Arguments:
         side: The height and width of the maps, 2 or 4.
+        dtype: The type of the constant matrices.
     """
 
     outputs: Tensor
     inputs: Tensor
     taps: Tensor
 
-    def __init__(self, side: int) -> None:
+    def __init__(self, side: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         axis = {2: _axis_of_2, 4: _axis_of_4}[side]()
         for name, matrix in zip(("outputs", "inputs", "taps"), axis, strict=True):
-            self.register_buffer(name, torch.kron(matrix, matrix).float(), persistent=False)
+            self.register_buffer(name, torch.kron(matrix, matrix).to(dtype), persistent=False)
 
     def forward(self, maps: Tensor, weight: Tensor) -> Tensor:
         """Maps (side, side, N, I) and a kernel (O, I, 3, 3) to maps (side, side, N, O)."""
