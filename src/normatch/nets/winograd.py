@@ -1,4 +1,4 @@
-"""3×3 convolutions of maps of 2×2 or 4×4 pixels as a few matrix products, which a CPU does in half the time.
+"""3×3 convolutions of maps of 2×2 or 4×4 pixels as a few matrix products, for CPUs.
 
 Maps are kept pixel by pixel, (H, W, N, C) contiguous: what acts on whole maps is then a product from the left, and each
 pixel of the batch is a matrix that channels multiply from the right.
