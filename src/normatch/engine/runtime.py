@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from normatch.config import Config
+from normatch.engine.memory import kept_memory
 from normatch.errors import UserError
 from normatch.methods import methods
 
@@ -77,7 +78,8 @@ class Runtime:
             torch.backends.cudnn.allow_tf32,
         )
         devices = [torch.cuda.current_device()] if self._cuda else []
-        with torch.random.fork_rng(devices):
+        memory = contextlib.nullcontext() if self._cuda else kept_memory()
+        with memory, torch.random.fork_rng(devices):
             if self.capture:
                 _keep_compiled_code()
             if self._cuda and self.deterministic:

@@ -1,0 +1,93 @@
+"""3×3 convolutions of maps of 2×2 or 4×4 pixels as a few matrix products, for CPUs.
+
+Maps are kept pixel by pixel, (H, W, N, C) contiguous: what acts on whole maps is then a product from the left, and each
+pixel of the batch is a matrix that channels multiply from the right.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, pad
+
+__all__ = ["Elementwise", "WinogradConvolution", "convolve_images", "max_pool", "normalise"]
+
+Elementwise = Callable[[Tensor], Tensor]
+
+POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
+"""Where polynomials are evaluated, beside infinity: the error is 2.7 times that of plain sums (5.5 with 0, ±1, ±2)."""
+
+
+class WinogradConvolution(nn.Module):
+    r"""A 3×3 convolution with zero padding of whole maps, with 9/16 (side 2) or 36/100 (side 4) of the products.
+
+    Along one axis the map of inputs x and taps w to outputs is :math:`y = A (Bx \odot Gw)` with constant matrices
+    (Winograd 1980; Lavin and Gray 2015, arXiv:1509.09308); along two it is the same with Kronecker squares.
+    The columns of B that would meet the padding are left out.
+
+    Arguments:
+        side: The height and width of the maps, 2 or 4.
+        dtype: The type of the constant matrices.
+    """
+
+    outputs: Tensor
+    inputs: Tensor
+    taps: Tensor
+
+    def __init__(self, side: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        axis = {2: _axis_of_2, 4: _axis_of_4}[side]()
+        for name, matrix in zip(("outputs", "inputs", "taps"), axis, strict=True):
+            self.register_buffer(name, torch.kron(matrix, matrix).to(dtype), persistent=False)
+
+    def forward(self, maps: Tensor, weight: Tensor) -> Tensor:
+        """Maps (side, side, N, I) and a kernel (O, I, 3, 3) to maps (side, side, N, O)."""
+        h, w, n, i = maps.shape
+        o = len(weight)
+        # Kernels are copied into the order in which the products of the backward pass are quick too.
+        kernel = (self.taps @ weight.permute(2, 3, 1, 0).reshape(9, i * o)).view(-1, i, o)
+        points = (self.inputs @ maps.view(h * w, n * i)).view(-1, n, i)
+        return (self.outputs @ (points @ kernel).view(-1, n * o)).view(h, w, n, o)
+
+
+def convolve_images(images: Tensor, weight: Tensor) -> Tensor:
+    """A 3×3 convolution with zero padding of images (N, I, H, W) and a kernel (O, I, 3, 3) to maps (H, W, N, O)."""
+    n, i, h, w = images.shape
+    windows = pad(images.permute(1, 2, 3, 0), (0, 0, 1, 1, 1, 1)).unfold(1, 3, 1).unfold(2, 3, 1)
+    taps = windows.permute(0, 4, 5, 1, 2, 3).reshape(i * 9, h * w * n)
+    return (taps.t() @ weight.flatten(1).t().contiguous()).view(h, w, n, -1)
+
+
+def normalise(maps: Tensor, norm: nn.BatchNorm2d, then: Elementwise) -> Tensor:
+    """Batch normalisation of maps (H, W, N, C), and then a function of each number, which may work in place."""
+    # A view as H images of W×N pixels in channels-last order, for which torch's kernels are quick.
+    return then(norm(maps.permute(0, 3, 1, 2))).permute(0, 2, 3, 1)
+
+
+def max_pool(maps: Tensor, then: Elementwise) -> Tensor:
+    """Maxima of 2×2 pixels of maps (H, W, N, C) with even sides, and then a function of each number, as above."""
+    h, w, n, c = maps.shape
+    # A view as H/2 images of two rows with N·C channels each, in channels-last order.
+    y = then(max_pool2d(maps.view(h // 2, 2, w, n * c).permute(0, 3, 1, 2), 2))
+    return y.permute(0, 2, 3, 1).view(h // 2, w // 2, n, c)
+
+
+def _axis_of_2() -> tuple[Tensor, Tensor, Tensor]:
+    """A, B, G of two pixels: (x₀ + x₁) w₁, x₁ (w₂ − w₁) and x₀ (w₀ − w₁)."""
+    outputs = [[1, 1, 0], [1, 0, 1]]
+    inputs = [[1, 1], [0, 1], [1, 0]]
+    taps = [[0, 1, 0], [0, -1, 1], [1, -1, 0]]
+    return torch.tensor(outputs).double(), torch.tensor(inputs).double(), torch.tensor(taps).double()
+
+
+def _axis_of_4() -> tuple[Tensor, Tensor, Tensor]:
+    """A, B, G of four pixels, by the transpose of the product of two polynomials known at six points."""
+    inputs = torch.linalg.inv(_powers(6)).t()
+    scale = inputs.abs().amax(1, keepdim=True)
+    return _powers(4).t(), (inputs / scale)[:, 1:-1], _powers(3) * scale
+
+
+def _powers(n: int) -> Tensor:
+    """(6, n): a polynomial of n coefficients at POINTS and at infinity, where the last coefficient counts alone."""
+    finite = torch.tensor(POINTS, dtype=torch.float64)[:, None] ** torch.arange(n)
+    return torch.cat([finite, torch.eye(n, dtype=torch.float64)[-1:]])
