@@ -51,13 +51,13 @@ def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
 
 
-def command_of(config: Config, out: Path) -> str:
-    """The command line that trains ``config`` into ``out``: from the recipe that needs the fewest flags."""
+def command_of(config: Config) -> str:
+    """The command line that trains ``config`` again: from the recipe that needs the fewest flags."""
     starts = [([name], recipe.build()) for name, recipe in recipes.items()]
     if config.data not in sources:
         starts.append((["--data", config.data], own(config.data)))
     flags = min(([*words, *_flags_from(base, config)] for words, base in starts), key=len)
-    return shlex.join(["normatch", "train", *flags, "--out", str(out)])
+    return shlex.join(["normatch", "train", *flags])
 
 
 def _flags_from(base: Config, config: Config) -> list[str]:

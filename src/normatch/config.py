@@ -145,6 +145,8 @@ def to_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, tuple | list):
         return [to_json(v) for v in value]
+    if isinstance(value, dict):
+        return {name: to_json(v) for name, v in value.items()}
     return value
 
 

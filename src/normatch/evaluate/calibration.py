@@ -8,7 +8,18 @@ from numpy.typing import NDArray
 
 from normatch.seeding import permutation
 
-__all__ = ["BINS", "Bin", "calibration_error", "cross_fit", "fit_temperature", "mean_gap", "reliability", "soften"]
+__all__ = [
+    "BINS",
+    "COLDEST",
+    "HOTTEST",
+    "Bin",
+    "calibration_error",
+    "cross_fit",
+    "fit_temperature",
+    "mean_gap",
+    "reliability",
+    "soften",
+]
 
 BINS = 15
 """Equal intervals of confidence, as in Guo et al. 2017."""

@@ -103,7 +103,7 @@ def _settings(comparison: Comparison) -> str:
         return words("None: the runs were configured alike.")
     head = ["field", *(row.name for row in comparison.runs)]
     rows = [[field, *map(shown, values)] for field, values in comparison.settings.items()]
-    return figure("All other fields are equal", table("Settings that differ", head, rows, numbers=False))
+    return figure("All other fields are equal", table("Settings that differ", head, rows))
 
 
 def _ink(i: int) -> str:

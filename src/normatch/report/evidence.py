@@ -88,6 +88,8 @@ class Evidence:
     config: Config
     result: dict[str, Any]
     classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    """(C, H, W) of an image, or (D,) of a feature vector."""
     auxiliary: Literal["nfc", "mlp"] | None
     """The kind of the auxiliary classifier that was heard."""
     records: list[dict[str, Any]]
@@ -145,6 +147,7 @@ def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "c
         config=run.config,
         result=result,
         classes=model.spec.classes,
+        shape=model.spec.shape,
         auxiliary=_auxiliary_kind(model),
         records=read_records(run),
         warnings=_warnings(path),

@@ -147,6 +147,8 @@ def examine(evidence: Evidence) -> Findings:
     unscored = evidence.gone_or("No item with a known class was held out: train with --test-share to hold some out.")
     if table is None:
         left_out["classes"] = unscored
+    if evidence.gone and len(evidence.shape) == 3:
+        left_out["pictures"] = evidence.gone_or("")
     curves = curves_of(evidence.records)
     if not any(name.startswith("pseudo/") for name in curves):
         left_out["pseudo"] = f"{evidence.config.method} makes no pseudo-labels."
@@ -170,7 +172,7 @@ def examine(evidence: Evidence) -> Findings:
         latents=found("latents", _latents(evidence)),
         warnings=evidence.warnings,
         left_out=left_out,
-        command=command_of(evidence.config, evidence.run.path),
+        command=command_of(evidence.config),
         config=to_json(evidence.config),
         result=result,
     )
@@ -206,7 +208,7 @@ def _calibration(evidence: Evidence) -> Calibration:
     after: NDArray[np.float64] | None = None
     temperatures: tuple[float, ...] = ()
     if held is None:
-        how = f"No temperature was fitted: {evidence.gone}"
+        how = "No temperature was fitted: the data could not be read again."
     elif validation is not None and len(validation.items) >= LEAST_TO_SCALE:
         temperatures = (fit_temperature(validation.logits, validation.dataset.labels),)
         after = soften(held.logits, temperatures[0])
@@ -338,7 +340,7 @@ def _latents(evidence: Evidence) -> Latents | str:
         points=_pairs(points),
         centres=[_pairs(points[labels == k].mean(0, keepdims=True))[0] if k in labels else None for k in names],
         labels=labels.tolist(),
-        coloured_by="true class" if by_truth else "class that the head names",
+        coloured_by="the true class" if by_truth else "the class that the head names",
         means=_pairs((flow.means - centre) @ components.T),
         scales=flow.scales.tolist(),
         explained=explained,

@@ -39,12 +39,23 @@ def cards(*figures: str) -> str:
     return element("div", *figures, class_="cards")
 
 
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
-    """Rows whose first cell names them; ``numbers`` aligns the others to the right."""
-    top = element("tr", *(element("th", escape(cell), scope="col") for cell in head))
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
+    """Rows whose first cell names them. Columns of numbers stand to the right; cells of ``prose`` may be broken."""
+    kinds = ["n" if i and _is_numbers([row[i] for row in rows]) else None for i in range(len(head))]
+    top = element(
+        "tr", *(element("th", escape(h), scope="col", class_=kind) for h, kind in zip(head, kinds, strict=True))
+    )
     body = (
-        element("tr", element("th", escape(row[0]), scope="row"), *(element("td", escape(cell)) for cell in row[1:]))
+        element(
+            "tr",
+            element("th", escape(row[0]), scope="row"),
+            *(element("td", escape(cell), class_=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)),
+        )
         for row in rows
     )
-    grid = element("table", element("thead", top), element("tbody", *body), class_="numbers" if numbers else None)
+    grid = element("table", element("thead", top), element("tbody", *body), class_="prose" if prose else None)
     return element("div", grid, class_="scroll", role="region", aria_label=title, tabindex="0")
+
+
+def _is_numbers(cells: Sequence[str]) -> bool:
+    return all(cell[:1].isdigit() or cell in ("", "–") for cell in cells)

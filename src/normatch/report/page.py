@@ -24,6 +24,7 @@ TITLES = {
     "latents": "The flow's space",
     "disputed": "Disputed items",
     "errors": "Confident errors",
+    "pictures": "Pictures",
     "repeat": "How to repeat it",
     "left-out": "Not on this page",
 }

@@ -42,6 +42,7 @@ def numbers_of(
 
 def write_comparison(comparison: Comparison, out: Path) -> Path:
     """Write the page of a comparison."""
+    must_be_writable(out)
     write_page(out, comparison_page(comparison))
     return out
 

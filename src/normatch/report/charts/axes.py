@@ -24,8 +24,8 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
     >>> round_ticks(0.13, 0.97)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    >>> round_ticks(0, 600)
-    [0.0, 200.0, 400.0, 600.0]
+    >>> round_ticks(0, 700)
+    [0, 100, 200, 300, 400, 500, 600, 700]
     """
     if high <= low:
         high = low + (abs(low) or 1.0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normatch.report.charts.axes import Axis, percent, round_ticks
-from normatch.report.charts.svg import element, label, picture, tip
+from normatch.report.charts.svg import element, label, picture, shorten, tip
 
 __all__ = ["IntervalRow", "bar_chart", "interval_chart"]
 
@@ -16,7 +16,7 @@ LONGEST_NAME = 18
 
 def bar_chart(title: str, names: Sequence[str], groups: dict[str, tuple[str, Sequence[float]]]) -> str:
     """Shares of each name: a bar for each group, whose value is the name of its colour and the shares."""
-    short = [_short(name) for name in names]
+    short = [shorten(name, LONGEST_NAME) for name in names]
     left = 12 + LETTER * max(map(len, short))
     bar = 9
     row = bar * len(groups) + 9
@@ -59,7 +59,7 @@ class IntervalRow:
 
 def interval_chart(title: str, rows: Sequence[IntervalRow]) -> str:
     """A dot for each share, on a bar that is its interval."""
-    short = [_short(row.name) for row in rows]
+    short = [shorten(row.name, LONGEST_NAME) for row in rows]
     left = 12 + LETTER * max(map(len, short))
     ticks = round_ticks(min(row.interval[0] for row in rows), max(row.interval[1] for row in rows), 4)
     x_axis = Axis(ticks[0], ticks[-1], left + 6, WIDTH - RIGHT)
@@ -73,7 +73,7 @@ def interval_chart(title: str, rows: Sequence[IntervalRow]) -> str:
         marks = element("line", x1=low, x2=high, y1=y, y2=y, class_="interval")
         marks += element("circle", tip(_said(row)), cx=x_axis(row.share), cy=y, r=5, class_="dot")
         body.append(element("g", marks, style=f"--ink: var(--{row.ink})"))
-    return picture(WIDTH, foot + BOTTOM, title, " ".join(map(_said, rows)), *body)
+    return picture(WIDTH, foot + BOTTOM, title, " ".join(map(_said, rows)), *body, class_="chart top")
 
 
 def _said(row: IntervalRow) -> str:
@@ -83,7 +83,3 @@ def _said(row: IntervalRow) -> str:
 def _tick(x: float, top: float, foot: float, words: str) -> str:
     line = element("line", x1=x, x2=x, y1=top, y2=foot, class_="grid")
     return line + label(x, foot + 17, words, text_anchor="middle", class_="tick")
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

@@ -2,7 +2,7 @@
 
 from html import escape
 
-__all__ = ["element", "label", "number", "picture", "tip"]
+__all__ = ["element", "label", "number", "picture", "shorten", "tip"]
 
 
 def element(name: str, *children: str, **attributes: object) -> str:
@@ -37,6 +37,14 @@ def picture(width: float, height: float, title: str, description: str, *body: st
         role="img",
         aria_label=f"{title}. {description}",
     )
+
+
+def shorten(name: str, longest: int) -> str:
+    """
+    >>> shorten("cat", 8), shorten("rhinoceros", 8)
+    ('cat', 'rhinoce…')
+    """
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def number(value: float) -> str:

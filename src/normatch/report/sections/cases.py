@@ -47,13 +47,17 @@ def _gallery(cases: list[Case], pictures: Pictures, kind: str, second: str | Non
 def _card(case: Case, picture: str, kind: str, second: str | None) -> str:
     alt = escape(f"{kind} item {case.item}: {_said(case, second)}")
     image = f'<img src="{picture}" alt="{alt}">'
-    facts = element("dt", "head") + element("dd", escape(case.head), element("span", share(case.head_confidence)))
+    facts = element("dt", "head") + _claim(case.head, case.head_confidence)
     if case.auxiliary is not None:
         facts += element("dt", str(second))
-        facts += element("dd", escape(case.auxiliary), element("span", share(case.auxiliary_confidence)))
+        facts += _claim(case.auxiliary, case.auxiliary_confidence)
     if case.truth is not None:
         facts += element("dt", "truth") + element("dd", element("strong", escape(case.truth)))
     return element("figure", image, element("figcaption", f"item {case.item}", element("dl", facts)))
+
+
+def _claim(name: str, confidence: float | None) -> str:
+    return element("dd", element("span", escape(name)), element("span", f"{confidence:.0%}" if confidence else ""))
 
 
 def _listed(cases: list[Case], kind: str, second: str | None) -> str:

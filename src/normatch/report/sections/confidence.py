@@ -1,7 +1,8 @@
 """Whether the confidences mean what they say."""
 
+from normatch.evaluate.calibration import COLDEST, HOTTEST
 from normatch.report.charts import reliability_chart
-from normatch.report.findings import Findings
+from normatch.report.findings import Calibration, Findings
 from normatch.report.markup import cards, figure, words
 
 __all__ = ["calibration"]
@@ -29,7 +30,13 @@ def calibration(findings: Findings) -> str | None:
             figure(
                 f"After temperature scaling: ECE {found.error_after:.1%}",
                 reliability_chart("Reliability after temperature scaling", found.after),
-                note=f"Temperature {at}: above 1 the model was too sure, below 1 too modest.",
+                note=f"Temperature {at}: above 1 the model was too sure, below 1 too modest." + _at_the_edge(found),
             )
         )
     return words(lead) + cards(*figures) + words(found.how, "soft")
+
+
+def _at_the_edge(found: Calibration) -> str:
+    if all(1.01 * COLDEST < t < 0.99 * HOTTEST for t in found.temperatures):
+        return ""
+    return " The edge of the range looked at was reached: these items cannot tell."

@@ -1,8 +1,6 @@
 """The flow's space: where the classes lie in it."""
 
-from html import escape
-
-from normatch.report.charts import latent_chart
+from normatch.report.charts import class_legend, latent_chart
 from normatch.report.findings import Findings
 from normatch.report.markup import figure
 
@@ -19,12 +17,8 @@ def latents(findings: Findings) -> str | None:
     )
     first, second = found.explained
     note = (
-        f"{len(found.points):,} {found.of}, coloured by their {found.coloured_by}, in the first two principal "
+        f"{len(found.points):,} {found.of}, coloured by {found.coloured_by}, in the first two principal "
         f"components of the latents ({first:.0%} and {second:.0%} of the variance). Names stand at the mean of "
         "their items; crosses are the means of the flow's Gaussians, circles one standard deviation."
     )
-    key = "".join(
-        f'<li style="--ink: var(--c{k % 10})"><span class="swatch"></span>{escape(name)}</li>'
-        for k, name in enumerate(findings.classes[:20])
-    )
-    return figure("Where the flow puts the items", f'<ul class="legend">{key}</ul>', chart, note=note, class_="beside")
+    return figure("Where the flow puts the items", class_legend(findings.classes), chart, note=note, class_="beside")

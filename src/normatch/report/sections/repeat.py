@@ -16,8 +16,8 @@ def repeat(findings: Findings) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     said = (
         f"Trained with seed {result['seed']} on {result['hardware']} ({versions}), finished {result['date']}. "
-        "The same command gives the same bits on a CPU"
-        + ("." if result["hardware"].startswith("CPU") else "; on a GPU add --deterministic.")
+        "The command below trains it again, "
+        + ("bit for bit." if result["hardware"].startswith("CPU") else "on a CPU or with --deterministic bit for bit.")
     )
     skipped = result.get("skipped") or []
     lost = words(f"{len(skipped)} unreadable images were skipped; result.json lists them.") if skipped else ""
@@ -25,7 +25,7 @@ def repeat(findings: Findings) -> str:
     config = element(
         "details",
         element("summary", f"The whole config ({len(rows)} fields)"),
-        table("Fields of the config", ["field", "value"], rows, numbers=False),
+        table("Fields of the config", ["field", "value"], rows, prose=True),
     )
     command = element("pre", element("code", escape(findings.command)), tabindex="0")
     return words(said) + command + lost + config
@@ -35,9 +35,12 @@ def left_out(findings: Findings, titles: dict[str, str]) -> str | None:
     """What is not on this page, and why."""
     if not findings.left_out:
         return None
+    by_reason: dict[str, list[str]] = {}
+    for name, why in findings.left_out.items():
+        by_reason.setdefault(why, []).append(titles[name])
     entries = (
-        element("li", element("strong", escape(titles[name])), f": {escape(why)}")
-        for name, why in findings.left_out.items()
+        element("li", element("strong", escape(", ".join(names))), f": {escape(why)}")
+        for why, names in by_reason.items()
     )
     return element("ul", *entries)
 
