@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from normatch.config import Config
+from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.engine.run import Run
 from normatch.errors import UserError
@@ -66,7 +66,7 @@ def _flags_from(base: Config, config: Config) -> list[str]:
     if base.method != config.method:
         flags += ["--method", config.method]
         base = base.replace(method=config.method)
-    before, after = _flat(base), _flat(config)
+    before, after = flat(to_json(base)), flat(to_json(config))
     for name, value in after.items():
         if before[name] == value:
             continue
@@ -77,15 +77,6 @@ def _flags_from(base: Config, config: Config) -> list[str]:
         else:
             flags += [f"--{flag}", str(value)]
     return flags
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Fields by the names of their flags: ``optim.lr``."""
-    fields: dict[str, Any] = {}
-    for f in dataclasses.fields(value):
-        item = getattr(value, f.name)
-        fields |= _flat(item, f"{prefix}{f.name}.") if dataclasses.is_dataclass(item) else {prefix + f.name: item}
-    return fields
 
 
 def _base(recipe: str | None, argv: list[str]) -> Config:

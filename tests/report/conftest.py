@@ -7,6 +7,7 @@ import pytest
 
 from normatch.config import Config
 from normatch.engine import train
+from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import own
 
 
@@ -30,6 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> dict[
         "fixmatch": tiny_config.replace(method="fixmatch"),
         "supervised": tiny_config.replace(method="supervised"),
         "validation": tiny_config.replace(validation=0.1),
+        "mlp": tiny_config.replace(settings=NorMatchSettings(auxiliary="mlp")),
         "nothing-held-out": tiny_config.replace(test_share=0.0),
         "vectors": own(str(vectors)).replace(**short),
     }

@@ -23,7 +23,7 @@ from normatch.report import numbers_of, write_report
 from normatch.report.evidence import gather
 from normatch.report.findings import MOST_POINTS, curves_of
 
-KINDS = ["normatch", "fixmatch", "supervised", "validation", "nothing-held-out", "vectors"]
+KINDS = ["normatch", "fixmatch", "supervised", "validation", "mlp", "nothing-held-out", "vectors"]
 VOID = {"meta", "img", "br", "link"}
 
 
@@ -107,6 +107,7 @@ def test_what_each_kind_of_run_shows(runs: dict[str, Path], tmp_path: Path) -> N
         "normatch": set(),
         "fixmatch": {"latents", "disputed"},
         "supervised": {"pseudo", "balance", "latents", "disputed"},
+        "mlp": {"latents"},
         "nothing-held-out": {"classes", "calibration", "errors"},
         "vectors": set(),
     }
@@ -117,6 +118,12 @@ def test_what_each_kind_of_run_shows(runs: dict[str, Path], tmp_path: Path) -> N
         assert ("left-out" in shown) == bool(absent), kind
         assert set(numbers_of(runs[kind], device="cpu")["left_out"]) == absent, kind
         assert bool(page.all("img")) == (kind != "vectors"), kind
+
+
+def test_a_second_classifier_that_is_no_flow_is_not_called_one(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = " ".join(page_of(runs["mlp"], tmp_path).words)
+    assert "uncertainty of the second head" in words
+    assert "flow" not in words.replace("has no flow", "").replace("The flow's space", "").replace("flow_", "")
 
 
 def test_numbers_equal_scikit_learns(runs: dict[str, Path]) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.engine.job import open_corpus
@@ -58,15 +57,11 @@ def held_out(
     if on in ("auto", "test") and corpus.test is not None:
         known = np.flatnonzero(corpus.test.labels != UNKNOWN)
         if len(known):
-            return "test", _subset(corpus.test, known)
+            return "test", corpus.test.subset(known)
     validation = run.split.validation
     if on in ("auto", "validation") and len(validation):
         if validation.max() >= len(corpus.train):
             raise UserError(f"{corpus.name} has fewer items now than {run.path} was trained on: restore them")
-        return "validation", _subset(corpus.train, validation)
+        return "validation", corpus.train.subset(validation)
     held = "labelled test items" if on == "test" else "validation items" if on == "validation" else "held-out items"
     raise UserError(f"{run.path} has no {held}: train with --test-share or --validation to hold some out")
-
-
-def _subset(dataset: Dataset, at: NDArray[np.int64]) -> Dataset:
-    return Dataset(dataset.inputs[at], dataset.labels[at], dataset.classes)

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from normatch.config import to_json
+from normatch.config import flat, to_json
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.significance import mcnemar, wilson_interval
 from normatch.files import read_json
 from normatch.report.evidence import Answers, read_answers, read_records
 from normatch.report.findings import Curve, curves_of
-from normatch.report.sections.repeat import flat
 
 __all__ = ["Comparison", "Match", "Row", "compare", "describe"]
 

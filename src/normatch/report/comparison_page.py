@@ -103,7 +103,8 @@ def _settings(comparison: Comparison) -> str:
         return words("None: the runs were configured alike.")
     head = ["field", *(row.name for row in comparison.runs)]
     rows = [[field, *map(shown, values)] for field, values in comparison.settings.items()]
-    return figure("All other fields are equal", table("Settings that differ", head, rows))
+    note = "Fields that are equal in all runs whose method has them are left out."
+    return figure("Fields of the configs", table("Settings that differ", head, rows), note=note)
 
 
 def _ink(i: int) -> str:

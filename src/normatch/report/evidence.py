@@ -140,7 +140,8 @@ def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "c
         gone = str(error)
     else:
         held, validation, unlabelled = _listen(run, corpus, model)
-        answers = _answers(held) if held is not None else None
+        # What the run wrote down comes first: another device may round one item to the other side.
+        answers = answers or (_answers(held) if held is not None else None)
     flow = _flow(model)
     return Evidence(
         run=run,
@@ -192,11 +193,11 @@ def _listen(run: Run, corpus: Corpus, model: Model) -> tuple[Opinions | None, Op
         in_test = np.flatnonzero(corpus.test.labels != UNKNOWN) if corpus.test is not None else split.validation
         held = _opinions(model, which, in_test if which == "test" else split.validation, dataset)
         if which == "test" and len(split.validation):
-            validation = _opinions(model, "validation", split.validation, _subset(train, split.validation))
+            validation = _opinions(model, "validation", split.validation, train.subset(split.validation))
     if len(split.unlabelled):
         drawn = permutation(len(split.unlabelled), run.config.seed, "report")[:UNLABELLED_SAMPLE]
         at = split.unlabelled[np.sort(drawn)]
-        unlabelled = _opinions(model, "unlabelled", at, _subset(train, at))
+        unlabelled = _opinions(model, "unlabelled", at, train.subset(at))
     return held, validation, unlabelled
 
 
@@ -269,10 +270,6 @@ def _warnings(path: Path) -> list[dict[str, Any]]:
     except json.JSONDecodeError as error:
         raise UserError(f"{file} cannot be read ({error}): restore or remove it") from error
     return warnings
-
-
-def _subset(dataset: Dataset, at: NDArray[np.int64]) -> Dataset:
-    return Dataset(dataset.inputs[at], dataset.labels[at], dataset.classes)
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float64]:

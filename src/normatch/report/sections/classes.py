@@ -3,6 +3,7 @@
 import numpy as np
 
 from normatch.report.charts import bar_chart, matrix_chart
+from normatch.report.charts.svg import element
 from normatch.report.findings import Balance, Findings
 from normatch.report.markup import cards, figure, share, table, words
 
@@ -25,16 +26,7 @@ def balance(findings: Findings) -> str | None:
         groups["truth"] = ("grey", truth)
         gap = np.abs(pseudo - truth)
     shown = np.sort(np.argsort(-gap, kind="stable")[:MOST_BARS])
-    looked = f"{found.n:,} unlabelled items" if found.n == found.of else f"{found.n:,} of {found.of:,} unlabelled items"
-    note = f"Classes that the finished model gives to {looked}, without augmentation"
-    if found.known == found.n:
-        note += (
-            ", beside their true classes. A class that is far too long draws others in; one too short is being lost."
-        )
-    elif found.known:
-        note += f", beside the true classes of the {found.known:,} of them whose class is known."
-    else:
-        note += "; their true classes are not known."
+    note = _balance_note(found)
     if len(shown) < len(findings.classes):
         note += f" Shown are the {MOST_BARS} classes with the largest {'difference' if found.known else 'share'}."
     chart = bar_chart(
@@ -42,10 +34,23 @@ def balance(findings: Findings) -> str | None:
         [findings.classes[k] for k in shown],
         {name: (ink, [float(values[k]) for k in shown]) for name, (ink, values) in groups.items()},
     )
-    key = "".join(
-        f'<li style="--ink: var(--{ink})"><span class="swatch"></span>{name}</li>' for name, (ink, _) in groups.items()
+    key = (
+        element("li", element("span", class_="swatch"), name, style=f"--ink: var(--{ink})")
+        for name, (ink, _) in groups.items()
     )
-    return cards(figure("Shares", f'<ul class="legend">{key}</ul>', chart, note=note), _counts(findings, found))
+    shares = figure("Shares", element("ul", *key, class_="legend"), chart, note=note)
+    return cards(shares, _counts(findings, found))
+
+
+def _balance_note(found: Balance) -> str:
+    looked = f"{found.n:,} unlabelled items" if found.n == found.of else f"{found.n:,} of {found.of:,} unlabelled items"
+    note = f"Classes that the finished model gives to {looked}, without augmentation"
+    if found.known == found.n:
+        trouble = "A class with far too many pseudo-labels draws others in; one with far too few is being lost."
+        return f"{note}, beside their true classes. {trouble}"
+    if found.known:
+        return f"{note}, beside the true classes of the {found.known:,} of them whose class is known."
+    return f"{note}; their true classes are not known."
 
 
 def _counts(findings: Findings, found: Balance) -> str:

@@ -11,11 +11,11 @@ LOSSES = {
     "loss": "all losses",
     "loss/labelled": "labelled images",
     "loss/unlabelled": "pseudo-labelled images",
-    "loss/auxiliary": "flow on labelled images",
+    "loss/auxiliary": "{second} on labelled images",
     "loss/density": "likelihood of features",
-    "loss/auxiliary_pseudo": "flow on pseudo-labels",
+    "loss/auxiliary_pseudo": "{second} on pseudo-labels",
 }
-INKS = ("text", "blue", "red", "green", "brown", "grey")
+INKS = ("text", "blue", "red", "green", "grey", "brown")
 
 FIGURE_3 = {
     "pseudo/trusted": ("trusted", "blue", None),
@@ -28,14 +28,14 @@ FIGURE_4 = {
     "pseudo/accuracy_confident": (f"accuracy above {HIGH_CONFIDENCE:g}", "green", "6 3"),
     "pseudo/weight_distrusted": ("weight of the distrusted", "text", None),
     "pseudo/uncertainty": ("uncertainty of the head", "grey", "2 3"),
-    "pseudo/uncertainty_auxiliary": ("uncertainty of the flow", "brown", "2 3"),
+    "pseudo/uncertainty_auxiliary": ("uncertainty of the {second}", "brown", "2 3"),
 }
 
 
 def learning(findings: Findings) -> str | None:
     """Losses and held-out accuracy over the steps."""
     losses = [
-        Series(LOSSES.get(name, name.removeprefix("loss/")), curve, INKS[i % len(INKS)])
+        Series(_named(LOSSES.get(name, name.removeprefix("loss/")), findings), curve, INKS[i % len(INKS)])
         for i, (name, curve) in enumerate((n, c) for n, c in findings.curves.items() if n.split("/")[0] == "loss")
     ]
     accuracy = [
@@ -89,8 +89,12 @@ def pseudo_labels(findings: Findings) -> str | None:
 
 def _series(findings: Findings, names: dict[str, tuple[str, str, str | None]]) -> list[Series]:
     series = [
-        Series(name, findings.curves[key], ink, dash)
+        Series(_named(name, findings), findings.curves[key], ink, dash)
         for key, (name, ink, dash) in names.items()
         if key in findings.curves
     ]
     return [s for s in series if s.known]
+
+
+def _named(name: str, findings: Findings) -> str:
+    return name.replace("{second}", findings.auxiliary or "second classifier")

@@ -1,8 +1,8 @@
 """What was run, and how to run it again."""
 
 from html import escape
-from typing import Any
 
+from normatch.config import flat
 from normatch.report.charts.svg import element
 from normatch.report.findings import Findings
 from normatch.report.markup import table, words
@@ -16,8 +16,8 @@ def repeat(findings: Findings) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     said = (
         f"Trained with seed {result['seed']} on {result['hardware']} ({versions}), finished {result['date']}. "
-        "The command below trains it again, "
-        + ("bit for bit." if result["hardware"].startswith("CPU") else "on a CPU or with --deterministic bit for bit.")
+        "With these versions the command below trains it again, "
+        + ("bit for bit." if result["hardware"].startswith("CPU") else "bit for bit if --deterministic was on.")
     )
     skipped = result.get("skipped") or []
     lost = words(f"{len(skipped)} unreadable images were skipped; result.json lists them.") if skipped else ""
@@ -43,11 +43,3 @@ def left_out(findings: Findings, titles: dict[str, str]) -> str | None:
         for why, names in by_reason.items()
     )
     return element("ul", *entries)
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Fields of a config by their dotted names."""
-    fields: dict[str, Any] = {}
-    for name, value in config.items():
-        fields |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return fields
