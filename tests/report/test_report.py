@@ -284,6 +284,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(
     cases = {
         "is not finished": [str(unfinished)],
         "is no run": [str(tmp_path)],
+        "nowhere is no run": [str(tmp_path / "nowhere")],
         "is a folder": [str(runs["supervised"]), "--out", str(tmp_path)],
         "is no folder": [str(runs["supervised"]), "--out", str(tmp_path / "nowhere" / "page.html")],
     }

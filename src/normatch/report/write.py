@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from normatch.config import to_json
+from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.report.comparison import Comparison
@@ -24,7 +25,7 @@ def write_report(
     device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and say where it is."""
-    place = out or run / "report.html"
+    place = out or Run.open(run).path / "report.html"
     must_be_writable(place)
     evidence = gather(run, data_root, device)
     findings = examine(evidence)
