@@ -19,10 +19,11 @@ def disputed(findings: Findings, pictures: Pictures) -> str | None:
         return None
     lead = f"Head and {findings.auxiliary} name the same class for {found.agree:,} of {found.n:,} {found.of}."
     if found.accuracy_agree is not None:
-        lead += f" Where they agree, {share(found.accuracy_agree)} are right"
-        if found.accuracy_disagree is not None:
-            lead += f"; where they disagree, the head is right in {share(found.accuracy_disagree)}"
-        lead += f". Alone, the {findings.auxiliary} is right in {share(found.accuracy_auxiliary)}."
+        lead += f" Where they agree, {share(found.accuracy_agree)} are right."
+    if found.accuracy_disagree is not None:
+        lead += f" Where they disagree, the head is right in {share(found.accuracy_disagree)}."
+    if found.accuracy_auxiliary is not None:
+        lead += f" Alone, the {findings.auxiliary} is right in {share(found.accuracy_auxiliary)}."
     if not findings.disputed:
         return words(lead)
     return words(lead) + _gallery(findings.disputed, pictures, "Disputed", findings.auxiliary)
