@@ -85,7 +85,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
-    for verb in ("train", "eval", "predict", "list", "data", "bench", "demo"):
+    for verb in ("train", "eval", "predict", "list", "data", "report", "compare", "bench", "demo"):
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
         assert stop.value.code == 0
@@ -200,6 +200,9 @@ def test_demo_compares_four_learners_on_the_same_labels(tmp_path: Path, capsys: 
         assert name in shown
     splits = [(tmp_path / "demo" / m / "split.json").read_bytes() for m in ("supervised", "fixmatch", "normatch")]
     assert splits[0] == splits[1] == splits[2]
+    page = tmp_path / "demo" / "normatch" / "report.html"
+    assert str(page) in shown
+    assert page.is_file()
 
 
 def test_digits_need_no_download(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -4,18 +4,19 @@ import contextlib
 import dataclasses
 import io
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from normatch.config import Config
+from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.recipes import own, recipes
 
-__all__ = ["option", "parse", "parse_run"]
+__all__ = ["command_of", "option", "parse", "parse_run"]
 
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
@@ -48,6 +49,34 @@ def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]
         # The recipe stands behind a flag, where only a parser that knows the flags can find it.
         given = _parse_from(recipes.get(given.recipe).build(), given.recipe, verb, argv, own_options)
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
+
+
+def command_of(config: Config) -> str:
+    """The command line that trains ``config`` again: from the recipe that needs the fewest flags."""
+    starts = [([name], recipe.build()) for name, recipe in recipes.items()]
+    if config.data not in sources:
+        starts.append((["--data", config.data], own(config.data)))
+    flags = min(([*words, *_flags_from(base, config)] for words, base in starts), key=len)
+    return shlex.join(["normatch", "train", *flags])
+
+
+def _flags_from(base: Config, config: Config) -> list[str]:
+    """The flags that make ``config`` of ``base``."""
+    flags = []
+    if base.method != config.method:
+        flags += ["--method", config.method]
+        base = base.replace(method=config.method)
+    before, after = flat(to_json(base)), flat(to_json(config))
+    for name, value in after.items():
+        if before[name] == value:
+            continue
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            *path, last = flag.split(".")
+            flags.append("--" + ".".join([*path, last if value else f"no-{last}"]))
+        else:
+            flags += [f"--{flag}", str(value)]
+    return flags
 
 
 def _base(recipe: str | None, argv: list[str]) -> Config:

@@ -195,6 +195,61 @@ def bench(argv: list[str]) -> None:
         print(f"a step of {config.method} takes {ratio:.2f} times the time of {given.compare}")
 
 
+def report(argv: list[str]) -> None:
+    """Write the page of a finished run: accuracy, curves, confusion, calibration, disputed images."""
+    from tyro.conf import Positional
+
+    from normatch.report import numbers_of, write_report
+
+    def verb(
+        run: Positional[Path],
+        out: Path | None = None,
+        data_root: Path | None = None,
+        device: Device = "auto",
+        json: bool = False,
+    ) -> None:
+        """Write all there is to say of a finished run into one page that needs nothing else.
+
+        Args:
+            run: Folder of the run.
+            out: File to write; RUN/report.html by default.
+            data_root: Folder that holds the data sets' files, where it has moved.
+            device: Where to compute.
+            json: Print the numbers of the page as one JSON object instead.
+        """
+        if json:
+            print(jsonlib.dumps(numbers_of(run, data_root=data_root, device=device)))
+        else:
+            print(write_report(run, out, data_root=data_root, device=device))
+
+    _run(verb, "report", argv)
+
+
+def compare(argv: list[str]) -> None:
+    """Put finished runs side by side: settings that differ, accuracies, who won on the same items."""
+    from tyro.conf import Positional
+
+    from normatch.config import to_json
+    from normatch.report import compare as compare_runs
+    from normatch.report import describe, write_comparison
+
+    def verb(runs: Positional[tuple[Path, ...]], out: Path | None = None, json: bool = False) -> None:
+        """Compare finished runs from their folders; the data is not needed.
+
+        Args:
+            runs: Folders of the runs.
+            out: HTML page to write as well.
+            json: Print one JSON object.
+        """
+        comparison = compare_runs(runs)
+        page = write_comparison(comparison, out) if out else None
+        print(jsonlib.dumps(to_json(comparison)) if json else describe(comparison))
+        if page and not json:
+            print(f"\n{page}")
+
+    _run(verb, "compare", argv)
+
+
 def demo(argv: list[str]) -> None:
     """Four methods on the same 40 labelled digits, in about a minute."""
     from normatch.demo import run_demo
@@ -218,6 +273,8 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "predict": predict,
     "list": list_,
     "data": data,
+    "report": report,
+    "compare": compare,
     "bench": bench,
     "demo": demo,
 }

@@ -12,7 +12,7 @@ from normatch.errors import UserError
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
 
-__all__ = ["Config", "from_json", "to_json"]
+__all__ = ["Config", "flat", "from_json", "to_json"]
 
 T = TypeVar("T")
 
@@ -148,7 +148,17 @@ def to_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, tuple | list):
         return [to_json(v) for v in value]
+    if isinstance(value, dict):
+        return {name: to_json(v) for name, v in value.items()}
     return value
+
+
+def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The fields of a config in JSON by their dotted names, as flags have them: ``optim.lr``."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 def from_json(kind: type[T], value: Any, where: str = "") -> T:

@@ -12,6 +12,8 @@ from normatch.data import UNKNOWN
 from normatch.engine.job import Job, prepare
 from normatch.engine.progress import shown
 from normatch.engine.train import train
+from normatch.errors import UserError
+from normatch.report import write_report
 
 __all__ = ["rival_accuracy", "run_demo"]
 
@@ -20,6 +22,7 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
     """Train supervised, FixMatch and NorMatch, fit LabelSpreading, and print their accuracy on held-out digits."""
     from sklearn.semi_supervised import LabelSpreading
 
+    page = _page_to_keep() if out is None else out / "normatch" / "report.html"
     base = recipes.digits(labels=40, seed=seed)
     base = base.replace(steps=steps or base.steps)
     job = prepare(base)
@@ -32,15 +35,27 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
             with shown(method) as progress:
                 run = train(config, (out or Path(folder)) / method, progress=progress)
             rows.append((NAMES[method], run.accuracy or 0.0))
+        page = write_report(run.path, page)
     rows.sort(key=lambda row: row[1])
     print(f"\naccuracy on {test} held-out digits, 40 labels, seed {seed}")
     for name, accuracy in rows:
         print(f"  {name:<28} {accuracy:6.1%}  {'█' * round(accuracy * 40)}")
     if out is not None:
         print(f"\nruns: {out}")
+    print(f"\nall about the NorMatch run: {page}")
 
 
 NAMES = {"supervised": "the 40 labels alone", "fixmatch": "FixMatch", "normatch": "NorMatch"}
+
+
+def _page_to_keep() -> Path:
+    """Where the report goes when the runs are not kept."""
+    page = Path("runs") / "demo.html"
+    try:
+        page.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder runs ({error.strerror}): give --out, a folder for the runs") from error
+    return page
 
 
 def rival_accuracy(job: Job, classifier: Any) -> float:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, log_loss, precision_recall_fscore_support
 
-from normatch.evaluate.metrics import calibration_error, confusion, scores
+from normatch.evaluate import calibration_error, confusion, scores
 
 
 def problem(seed: int, n: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

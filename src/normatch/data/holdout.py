@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.dataset import UNKNOWN, Corpus
 from normatch.errors import UserError
 from normatch.seeding import permutation
 
@@ -36,8 +36,4 @@ def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
     train = corpus.train
     testing = stratified(train.labels, share, seed, "test")
     rest = np.setdiff1d(np.arange(len(train)), testing)
-    return Corpus(corpus.name, _subset(train, rest), _subset(train, testing), skipped=corpus.skipped)
-
-
-def _subset(dataset: Dataset, indices: Indices) -> Dataset:
-    return Dataset(dataset.inputs[indices], dataset.labels[indices], dataset.classes)
+    return Corpus(corpus.name, train.subset(rest), train.subset(testing), skipped=corpus.skipped)

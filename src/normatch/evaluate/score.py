@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from normatch.config import Config
-from normatch.data import UNKNOWN, Dataset
+import numpy as np
+
+from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
@@ -12,7 +13,7 @@ from normatch.errors import UserError
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 
-__all__ = ["describe", "score_run"]
+__all__ = ["describe", "held_out", "score_run"]
 
 
 def score_run(
@@ -28,14 +29,13 @@ def score_run(
     if data_root is not None:
         config = config.replace(data_root=data_root)
     model = load(path, str(Runtime.of(config).device))
-    which, items = _held_out(run, config, on)
-    if items.classes != model.classes:
+    corpus = open_corpus(config)
+    if corpus.train.classes != model.classes:
         raise UserError(
             f"{config.data} has other classes now than {path} was trained on: give the data it was trained on"
         )
-    known = items.labels != UNKNOWN
-    p = model.predict_proba(items.inputs[known])
-    return {"evaluated_on": which} | scores(p, items.labels[known], items.classes)
+    which, items = held_out(run, corpus, on)
+    return {"evaluated_on": which} | scores(model.predict_proba(items.inputs), items.labels, items.classes)
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -50,14 +50,18 @@ def describe(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _held_out(run: Run, config: Config, on: str) -> tuple[str, Dataset]:
-    corpus, validation = open_corpus(config), run.split.validation
+def held_out(
+    run: Run, corpus: Corpus, on: Literal["auto", "test", "validation"] = "auto"
+) -> tuple[Literal["test", "validation"], Dataset]:
+    """The held-out items whose class is known: the test set, or validation items where there is none."""
     if on in ("auto", "test") and corpus.test is not None:
-        return "test", corpus.test
+        known = np.flatnonzero(corpus.test.labels != UNKNOWN)
+        if len(known):
+            return "test", corpus.test.subset(known)
+    validation = run.split.validation
     if on in ("auto", "validation") and len(validation):
-        train = corpus.train
-        if validation.max() >= len(train):
-            raise UserError(f"{config.data} has fewer items now than {run.path} was trained on: restore them")
-        return "validation", Dataset(train.inputs[validation], train.labels[validation], train.classes)
-    held = "test set" if on == "test" else "validation items" if on == "validation" else "held-out items"
+        if validation.max() >= len(corpus.train):
+            raise UserError(f"{corpus.name} has fewer items now than {run.path} was trained on: restore them")
+        return "validation", corpus.train.subset(validation)
+    held = "labelled test items" if on == "test" else "validation items" if on == "validation" else "held-out items"
     raise UserError(f"{run.path} has no {held}: train with --test-share or --validation to hold some out")

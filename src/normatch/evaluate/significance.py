@@ -1,0 +1,49 @@
+"""What chance alone allows: the interval around an accuracy, and the test of two models on the same items."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Paired", "mcnemar", "wilson_interval"]
+
+NORMAL_95 = 1.959963984540054
+"""The standard normal distribution has 95% of its mass within ± this."""
+
+
+def wilson_interval(correct: int, n: int) -> tuple[float, float]:
+    """The 95% interval of a share of which ``correct`` of ``n`` were seen (Wilson 1927).
+
+    Unlike share ± 1.96 standard errors it stays within 0 … 1 and holds for few items and shares near 1.
+
+    >>> [round(end, 3) for end in wilson_interval(9, 10)]
+    [0.596, 0.982]
+    """
+    share, z2 = correct / n, NORMAL_95**2
+    centre = share + z2 / (2 * n)
+    spread = NORMAL_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    low, high = (centre - spread) / (1 + z2 / n), (centre + spread) / (1 + z2 / n)
+    return (low if correct else 0.0), (high if correct < n else 1.0)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two models on the same items: how many only the first had right, how many only the second."""
+
+    n: int
+    won: int
+    lost: int
+    p: float
+    """Chance of a difference at least this large if both were equally good (McNemar's exact test, two-sided)."""
+
+
+def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Paired:
+    """Compare two models by which of the same items (N,) each had right; only those they differ on count."""
+    won, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    differ = won + lost
+    ways = tail = 1
+    for k in range(min(won, lost)):
+        ways = ways * (differ - k) // (k + 1)
+        tail += ways
+    return Paired(len(first), won, lost, min(1.0, 2 * tail / 2**differ))

@@ -1,0 +1,20 @@
+"""Charts as SVG text: drawn here, because a page that is kept must need nothing else."""
+
+from normatch.report.charts.bars import IntervalRow, bar_chart, interval_chart
+from normatch.report.charts.lines import Series, legend, line_chart
+from normatch.report.charts.matrix import matrix_chart
+from normatch.report.charts.reliability import reliability_chart
+from normatch.report.charts.scatter import class_legend, latent_chart
+
+__all__ = [
+    "IntervalRow",
+    "Series",
+    "bar_chart",
+    "class_legend",
+    "interval_chart",
+    "latent_chart",
+    "legend",
+    "line_chart",
+    "matrix_chart",
+    "reliability_chart",
+]

@@ -1,0 +1,80 @@
+"""Points of several classes in a plane, with the class means."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+from normatch.report.charts.svg import element, label, picture, shorten, tip
+
+__all__ = ["class_legend", "latent_chart"]
+
+WIDTH, LOWEST, HIGHEST, EDGE = 560, 260, 460, 24
+INKS = 10
+"""Colours of classes; further classes take the colours again with another shape."""
+MOST_NAMES, LONGEST_NAME = 12, 12
+SHAPES = ("M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", "M-3 -3h6v6h-6z", "M0 -3.6L3.4 2.6h-6.8z", "M0 -4L4 0L0 4L-4 0z")
+
+Point = tuple[float, float]
+
+
+def latent_chart(
+    points: Sequence[Point],
+    labels: Sequence[int],
+    items: Sequence[int],
+    centres: Sequence[Point | None],
+    means: Sequence[Point],
+    scales: Sequence[float],
+    classes: Sequence[str],
+) -> str:
+    """Points, names at the centres of their classes, and the Gaussians of the flow: a cross with a circle of radius σ.
+
+    Both axes have the same scale, so that a circle stays one.
+    """
+    height, place = _frame([*points, *means])
+    unit = place((1.0, 0.0))[0] - place((0.0, 0.0))[0]
+    body = []
+    for k, (mean, scale) in enumerate(zip(means, scales, strict=True)):
+        x, y = place(mean)
+        words = f"class {classes[k]}: mean and σ = {scale:.3g} of its Gaussian"
+        body.append(element("circle", tip(words), cx=x, cy=y, r=max(scale * unit, 2.0), class_="spread", style=_ink(k)))
+    for point, k, item in zip(points, labels, items, strict=True):
+        x, y = place(point)
+        shape = SHAPES[k // INKS % len(SHAPES)]
+        words, where = f"item {item}, class {classes[k]}", f"translate({x:.1f} {y:.1f})"
+        body.append(element("path", tip(words), d=shape, transform=where, class_="point", style=_ink(k)))
+    for x, y in map(place, means):
+        body.append(element("path", d=f"M{x - 4:.1f} {y:.1f}h8M{x:.1f} {y - 4:.1f}v8", class_="mean"))
+    for name, centre in zip(classes, centres, strict=True):
+        if centre is not None and len(classes) <= MOST_NAMES:
+            x, y = place(centre)
+            body.append(label(x, y + 6, shorten(name, LONGEST_NAME), text_anchor="middle", class_="name"))
+    words = f"{len(points)} items of {len(classes)} classes, with the names of the classes at their centres."
+    return picture(WIDTH, height, "Latents of the flow in two dimensions", words, *body)
+
+
+def class_legend(classes: Sequence[str]) -> str:
+    """The names of the classes beside their marks."""
+
+    def entry(k: int, name: str) -> str:
+        mark = element("path", d=SHAPES[k // INKS % len(SHAPES)], class_="point")
+        swatch = element("svg", mark, viewBox="-5 -5 10 10", width=14, height=14, role="img", aria_label="mark of")
+        return element("li", swatch, escape(shorten(name, LONGEST_NAME)), style=_ink(k))
+
+    return element("ul", *(entry(k, name) for k, name in enumerate(classes)), class_="legend")
+
+
+def _ink(k: int) -> str:
+    return f"--ink: var(--c{k % INKS})"
+
+
+def _frame(points: Sequence[Point]) -> tuple[float, Callable[[Point], Point]]:
+    """The height that suits the points, and the way from coordinates to positions; both axes have one scale."""
+    xs, ys = zip(*points, strict=True)
+    spans = max(max(xs) - min(xs), 1e-9), max(max(ys) - min(ys), 1e-9)
+    height = min(max(WIDTH * spans[1] / spans[0], LOWEST), HIGHEST)
+    unit = min((WIDTH - 2 * EDGE) / spans[0], (height - 2 * EDGE) / spans[1])
+    centre = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
+
+    def place(point: Point) -> Point:
+        return WIDTH / 2 + (point[0] - centre[0]) * unit, height / 2 - (point[1] - centre[1]) * unit
+
+    return height, place

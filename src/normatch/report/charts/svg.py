@@ -1,0 +1,61 @@
+"""SVG and HTML as text: elements, and the root of a picture with its words for those who cannot see it."""
+
+from html import escape
+
+__all__ = ["element", "label", "number", "picture", "shorten", "tip"]
+
+
+def element(name: str, *children: str, **attributes: object) -> str:
+    """Markup of one element; ``class_`` is class, and an underscore in a name is a hyphen. Children are markup."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{given}>{''.join(children)}</{name}>"
+
+
+def label(x: float, y: float, words: str, **attributes: object) -> str:
+    """A line of text at (x, y)."""
+    return element("text", escape(words), x=x, y=y, **attributes)
+
+
+def tip(words: str) -> str:
+    """What a pointer that rests on the surrounding element shows."""
+    return element("title", escape(words))
+
+
+def picture(width: float, height: float, title: str, description: str, *body: str, class_: str = "chart") -> str:
+    """A drawing that scales with its column; title and description say what it shows."""
+    return element(
+        "svg",
+        element("title", escape(title)),
+        element("desc", escape(description)),
+        *body,
+        class_=class_,
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        role="img",
+        aria_label=f"{title}. {description}",
+    )
+
+
+def shorten(name: str, longest: int) -> str:
+    """
+    >>> shorten("cat", 8), shorten("rhinoceros", 8)
+    ('cat', 'rhinoce…')
+    """
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def number(value: float) -> str:
+    """At most one decimal: a tenth of a pixel is not seen.
+
+    >>> number(3.0), number(2.25), number(-0.01)
+    ('3', '2.2', '0')
+    """
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,194 @@
+"""Runs side by side: what was set differently, what they reached, and who won on the same test items."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from normatch.config import flat, to_json
+from normatch.engine.run import Run
+from normatch.errors import UserError
+from normatch.evaluate.significance import mcnemar, wilson_interval
+from normatch.files import read_json
+from normatch.report.evidence import Answers, read_answers, read_records
+from normatch.report.findings import Curve, curves_of
+
+__all__ = ["Comparison", "Match", "Row", "compare", "describe"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: what it is called here, and what it reached."""
+
+    name: str
+    path: str
+    method: str
+    accuracy: float | None
+    interval: tuple[float, float] | None
+    evaluated_on: str | None
+    n: int
+    steps: int
+    seconds: float
+    hardware: str
+    accuracies: Curve
+    """Held-out accuracy over the steps."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Two runs on the same test items; ``won`` are those that only the first had right."""
+
+    first: str
+    second: str
+    n: int
+    won: int
+    lost: int
+    p: float | None
+    why_not: str | None
+    """Why the two cannot be compared item by item."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that a comparison says, JSON-ready."""
+
+    runs: tuple[Row, ...]
+    same_data: bool
+    """Whether all were trained on the same data, so that one accuracy may be held against another."""
+    settings: dict[str, list[Any]]
+    """Fields of the configs that differ, with the value of each run: None where its method has no such choice."""
+    matches: tuple[Match, ...]
+
+
+def compare(paths: Sequence[Path]) -> Comparison:
+    """Compare finished runs from their folders alone; no data is read."""
+    if len(paths) < 2:
+        raise UserError(f"{len(paths)} run is given: compare needs at least two")
+    runs = [Run.open(path) for path in paths]
+    twice = next((path for i, path in enumerate(paths) if path.resolve() in [p.resolve() for p in paths[:i]]), None)
+    if twice is not None:
+        raise UserError(f"{twice} is given twice: name each run once")
+    names = _names(paths)
+    rows = tuple(_row(name, run) for name, run in zip(names, runs, strict=True))
+    configs = [flat(to_json(run.config)) for run in runs]
+    fields = dict.fromkeys(field for config in configs for field in config if field != "name")
+    differing = [field for field in fields if len({str(c[field]) for c in configs if field in c}) > 1]
+    answers = [read_answers(run, tuple(read_json(run.path / "model.json")["classes"])) for run in runs]
+    matches = tuple(
+        _match((names[i], runs[i], answers[i]), (names[j], runs[j], answers[j]))
+        for i, j in combinations(range(len(runs)), 2)
+    )
+    return Comparison(
+        runs=rows,
+        same_data=len({run.config.data for run in runs}) == 1,
+        settings={field: [config.get(field) for config in configs] for field in differing},
+        matches=matches,
+    )
+
+
+def describe(comparison: Comparison) -> str:
+    """The comparison as text for a terminal."""
+    lines = _aligned(
+        [
+            ["run", "method", "accuracy", "95% interval", "items", "steps", "time"],
+            *(
+                [
+                    row.name,
+                    row.method,
+                    "–" if row.accuracy is None else f"{row.accuracy:.2%}",
+                    "–" if row.interval is None else f"{row.interval[0]:.2%} to {row.interval[1]:.2%}",
+                    f"{row.n} {row.evaluated_on}" if row.n else "–",
+                    str(row.steps),
+                    f"{row.seconds:.0f} s",
+                ]
+                for row in comparison.runs
+            ),
+        ]
+    )
+    if comparison.settings:
+        lines += ["", "settings that differ"]
+        lines += _aligned(
+            [
+                ["", *(row.name for row in comparison.runs)],
+                *([field, *map(shown, values)] for field, values in comparison.settings.items()),
+            ]
+        )
+    lines += ["", "on the same test items (McNemar's exact test; each pair by itself)"]
+    return "\n".join([*lines, *(f"  {verdict(match)}" for match in comparison.matches)])
+
+
+def verdict(match: Match) -> str:
+    """What the paired test says, in a sentence."""
+    if match.p is None:
+        return f"{match.first} and {match.second}: not comparable, {match.why_not}"
+    said = "they differ" if match.p < 0.05 else "no clear difference"
+    return (
+        f"{match.first} and {match.second}: {match.won} of {match.n} items right only in the first, "
+        f"{match.lost} only in the second, p = {match.p:.2g}: {said}"
+    )
+
+
+def shown(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise AssertionError("resolved paths differ")
+
+
+def _row(name: str, run: Run) -> Row:
+    result = run.result
+    accuracy, n = result["accuracy"], result["n"]
+    curve = curves_of(read_records(run)).get(f"{result['evaluated_on']}/accuracy", [])
+    return Row(
+        name=name,
+        path=str(run.path),
+        method=result["method"],
+        accuracy=accuracy,
+        interval=wilson_interval(round(accuracy * n), n) if n else None,
+        evaluated_on=result["evaluated_on"],
+        n=n,
+        steps=result["steps"],
+        seconds=result["seconds"],
+        hardware=result["hardware"],
+        accuracies=curve,
+    )
+
+
+Side = tuple[str, Run, Answers | None]
+
+
+def _match(first: Side, second: Side) -> Match:
+    why_not = _not_the_same_items(first, second)
+    a, b = first[2], second[2]
+    if why_not is not None or a is None or b is None:
+        return Match(first[0], second[0], 0, 0, 0, None, why_not)
+    paired = mcnemar(a.correct, b.correct)
+    return Match(first[0], second[0], paired.n, paired.won, paired.lost, paired.p, None)
+
+
+def _not_the_same_items(first: Side, second: Side) -> str | None:
+    """Test items are the same where the data is, where they were drawn alike, and where their classes agree."""
+    a, b = first[1].config, second[1].config
+    if first[2] is None or second[2] is None:
+        return f"{first[0] if first[2] is None else second[0]} has no labelled test items"
+    if a.data != b.data:
+        return f"their data differs: {a.data} and {b.data}"
+    if a.test_share != b.test_share or (a.test_share and a.seed != b.seed):
+        return "their test items were drawn by different seeds or shares"
+    same = np.array_equal(first[2].items, second[2].items) and np.array_equal(first[2].labels, second[2].labels)
+    return None if same else "their predictions.csv name different items"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,276 @@
+"""What there is to say of a finished run: its files, and where its data is still there, what its model says of it."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from normatch.config import Config
+from normatch.data import UNKNOWN, Corpus, Dataset, Pool
+from normatch.engine.job import open_corpus
+from normatch.engine.run import Run
+from normatch.engine.runtime import Runtime
+from normatch.errors import UserError
+from normatch.evaluate.calibration import soften
+from normatch.evaluate.score import held_out
+from normatch.files import read_json
+from normatch.flow import NormalizingFlowClassifier
+from normatch.inference import features
+from normatch.methods import methods
+from normatch.model import Model
+from normatch.seeding import permutation
+from normatch.weights import load_model
+
+__all__ = ["Answers", "Evidence", "Flow", "Opinions", "gather", "read_answers", "read_records"]
+
+UNLABELLED_SAMPLE = 5000
+"""Unlabelled items that the model looks at again: enough for the shares of classes, quick without a GPU."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Held-out items whose class is known, and what the model answered."""
+
+    which: Literal["test", "validation"]
+    items: NDArray[np.int64]
+    """(N,) their numbers: in predictions.csv for a test set, among the training items for validation."""
+    labels: NDArray[np.int64]
+    guess: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.asarray(self.guess == self.labels)
+
+
+@dataclass(frozen=True)
+class Opinions:
+    """Items of the data, and what head and auxiliary classifier say of them."""
+
+    which: Literal["test", "validation", "unlabelled"]
+    items: NDArray[np.int64]
+    dataset: Dataset
+    logits: NDArray[np.float64]
+    """(N, K) of the head that predicts."""
+    auxiliary: NDArray[np.float64] | None
+    """(N, K) probabilities of the first auxiliary classifier."""
+    latents: NDArray[np.float64] | None
+    """(N, D) g = f(z) of the flow."""
+
+    @property
+    def p(self) -> NDArray[np.float64]:
+        """(N, K) probabilities of the head."""
+        return soften(self.logits, 1.0)
+
+    @property
+    def described(self) -> str:
+        return "unlabelled training items" if self.which == "unlabelled" else f"held-out {self.which} items"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The flow's mixture: a Gaussian for each class in the space of latents."""
+
+    means: NDArray[np.float64]
+    scales: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a report is made of."""
+
+    run: Run
+    config: Config
+    result: dict[str, Any]
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    """(C, H, W) of an image, or (D,) of a feature vector."""
+    auxiliary: Literal["nfc", "mlp"] | None
+    """The kind of the auxiliary classifier that was heard."""
+    records: list[dict[str, Any]]
+    """The lines of metrics.jsonl."""
+    warnings: list[dict[str, Any]]
+    answers: Answers | None
+    held_out: Opinions | None
+    validation: Opinions | None
+    """Validation items beside a test set."""
+    unlabelled: Opinions | None
+    flow: Flow | None
+    gone: str | None
+    """Why the data could not be read again; None where it was."""
+
+    @property
+    def shown(self) -> Opinions | None:
+        """The items to look at: what was held out, or else unlabelled ones."""
+        return self.held_out or self.unlabelled
+
+    @property
+    def makes_pseudo_labels(self) -> bool:
+        return bool(methods.get(self.config.method).views.unlabelled)
+
+    def gone_or(self, otherwise: str) -> str:
+        """Why something is not there: the data has gone, or else what the caller says."""
+        return f"The data could not be read again: {self.gone}." if self.gone else otherwise
+
+
+def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "cpu", "cuda"] = "auto") -> Evidence:
+    """Read a finished run and, through the road by which it was trained, its data.
+
+    Data that has gone or changed is no error: ``gone`` says so, and what needs no data is there.
+    """
+    run = Run.open(path)
+    result, config = run.result, run.config.replace(device=device)
+    if data_root is not None:
+        config = config.replace(data_root=data_root)
+    model = load_model(path).to(Runtime.of(config).device)
+    answers = read_answers(run, model.spec.classes)
+    held: Opinions | None = None
+    validation: Opinions | None = None
+    unlabelled: Opinions | None = None
+    gone: str | None = None
+    try:
+        corpus = open_corpus(config)
+        _must_be_the_same(run, corpus, model, answers)
+    except (UserError, OSError) as error:
+        gone = str(error)
+    else:
+        held, validation, unlabelled = _listen(run, corpus, model)
+        # What the run wrote down comes first: another device may round one item to the other side.
+        answers = answers or (_answers(held) if held is not None else None)
+    flow = _flow(model)
+    return Evidence(
+        run=run,
+        config=run.config,
+        result=result,
+        classes=model.spec.classes,
+        shape=model.spec.shape,
+        auxiliary=_auxiliary_kind(model),
+        records=read_records(run),
+        warnings=_warnings(path),
+        answers=answers,
+        held_out=held,
+        validation=validation,
+        unlabelled=unlabelled,
+        flow=Flow(_array(flow.mixture.means), _array(flow.mixture.scales)) if flow is not None else None,
+        gone=gone,
+    )
+
+
+def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
+    """What ``predictions.csv`` says of the test items whose class is known; None where there are none."""
+    path = run.path / "predictions.csv"
+    if not path.is_file():
+        return None
+    number = {name: k for k, name in enumerate(classes)}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["truth"]]
+        items, labels, guess = (
+            np.array(values, dtype=np.int64)
+            for values in (
+                [int(row["item"]) for row in rows],
+                [number[row["truth"]] for row in rows],
+                [number[row["label"]] for row in rows],
+            )
+        )
+        confidence = np.array([float(row["probability"]) for row in rows])
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
+    return Answers("test", items, labels, guess, confidence) if rows else None
+
+
+def _listen(run: Run, corpus: Corpus, model: Model) -> tuple[Opinions | None, Opinions | None, Opinions | None]:
+    """The model on the held-out items, on validation items beside a test set, and on unlabelled ones."""
+    split, train = run.split, corpus.train
+    held = validation = unlabelled = None
+    if run.result["n"]:
+        which, dataset = held_out(run, corpus)
+        in_test = np.flatnonzero(corpus.test.labels != UNKNOWN) if corpus.test is not None else split.validation
+        held = _opinions(model, which, in_test if which == "test" else split.validation, dataset)
+        if which == "test" and len(split.validation):
+            validation = _opinions(model, "validation", split.validation, train.subset(split.validation))
+    if len(split.unlabelled):
+        drawn = permutation(len(split.unlabelled), run.config.seed, "report")[:UNLABELLED_SAMPLE]
+        at = split.unlabelled[np.sort(drawn)]
+        unlabelled = _opinions(model, "unlabelled", at, train.subset(at))
+    return held, validation, unlabelled
+
+
+@torch.no_grad()
+def _opinions(
+    model: Model, which: Literal["test", "validation", "unlabelled"], items: NDArray[np.int64], dataset: Dataset
+) -> Opinions:
+    z = features(model, Pool(dataset, model.normalise.mean.device).inputs)
+    flow = _flow(model)
+    auxiliary = model.auxiliary[0](z).float().softmax(1) if len(model.auxiliary) else None
+    return Opinions(
+        which,
+        items,
+        dataset,
+        _array(model.head(z)),
+        _array(auxiliary) if auxiliary is not None else None,
+        _array(flow.transform(z)[0]) if flow is not None else None,
+    )
+
+
+def _answers(opinions: Opinions) -> Answers:
+    assert opinions.which != "unlabelled"
+    p = opinions.p
+    return Answers(opinions.which, opinions.items, opinions.dataset.labels, p.argmax(1), p.max(1))
+
+
+def _must_be_the_same(run: Run, corpus: Corpus, model: Model, answers: Answers | None) -> None:
+    """The data of the run, not what has taken its place since."""
+    changed = f"{run.config.data} has changed since {run.path} was trained on it"
+    split, train = run.split, corpus.train
+    if train.classes != model.spec.classes or train.shape != model.spec.shape:
+        raise UserError(f"{changed}: its classes or the size of its items are others now")
+    used = np.concatenate([split.labelled, split.unlabelled, split.validation])
+    if used.max() >= len(train):
+        raise UserError(f"{changed}: it has fewer items now")
+    if answers is not None:
+        test = corpus.test
+        known = test.labels[test.labels != UNKNOWN] if test is not None else np.zeros(0, dtype=np.int64)
+        if not np.array_equal(known, answers.labels):
+            raise UserError(f"{changed}: its test items are others now")
+
+
+def _flow(model: Model) -> NormalizingFlowClassifier | None:
+    """The first flow: an auxiliary one, or the head itself."""
+    flows = (m for m in (*model.auxiliary, model.head) if isinstance(m, NormalizingFlowClassifier))
+    return next(flows, None)
+
+
+def _auxiliary_kind(model: Model) -> Literal["nfc", "mlp"] | None:
+    if not model.spec.auxiliary:
+        return None
+    return "nfc" if model.spec.auxiliary[0].kind == "nfc" else "mlp"
+
+
+def read_records(run: Run) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``."""
+    try:
+        return list(run.metrics())
+    except ValueError as error:
+        raise UserError(f"{run.path / 'metrics.jsonl'} cannot be read ({error}): restore it") from error
+
+
+def _warnings(path: Path) -> list[dict[str, Any]]:
+    """What the run warned of while it trained: objects with ``name``, ``step``, ``message`` and ``remedy``."""
+    file = path / "warnings.json"
+    if not file.is_file():
+        return []
+    try:
+        warnings: list[dict[str, Any]] = read_json(file)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{file} cannot be read ({error}): restore or remove it") from error
+    return warnings
+
+
+def _array(tensor: torch.Tensor) -> NDArray[np.float64]:
+    return tensor.detach().double().cpu().numpy()

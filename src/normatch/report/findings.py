@@ -1,0 +1,362 @@
+"""The numbers of a report, all of them JSON-ready: what the page shows and what ``--json`` prints."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.arguments import command_of
+from normatch.config import to_json
+from normatch.data import UNKNOWN
+from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_gap, reliability, soften
+from normatch.evaluate.metrics import confusion, per_class
+from normatch.evaluate.significance import wilson_interval
+from normatch.report.evidence import Answers, Evidence, Opinions
+from normatch.seeding import permutation
+
+__all__ = ["Agreement", "Balance", "Calibration", "Case", "Curve", "Findings", "Latents", "curves_of", "examine"]
+
+T = TypeVar("T")
+
+Curve = list[tuple[int, float | None]]
+"""Steps and values; None where nothing was counted."""
+
+MOST_POINTS = 300
+"""Points of a curve, at most: more cannot be seen, and a page of a long run would be heavy."""
+MOST_CASES = 12
+"""Items shown of each kind."""
+LATENT_SAMPLE = 800
+"""Items whose latents are drawn."""
+LEAST_TO_SCALE = 20
+"""Items without which a temperature means nothing."""
+LEAST_TO_DRAW = 3
+"""Items without which there is no plane of latents."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Confidence beside accuracy, as it is and after temperature scaling."""
+
+    before: tuple[Bin, ...]
+    error_before: float
+    after: tuple[Bin, ...] | None
+    error_after: float | None
+    temperatures: tuple[float, ...]
+    how: str
+    """On which items the temperature was fitted; or why there is none."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How often each class is a pseudo-label, and how often it is the truth where that is known."""
+
+    n: int
+    of: int
+    """Unlabelled items in all, of which ``n`` were looked at."""
+    known: int
+    pseudo: list[int]
+    truth: list[int]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Head and auxiliary classifier on the same items; accuracies are None where no class is known."""
+
+    of: str
+    n: int
+    agree: int
+    accuracy_agree: float | None
+    accuracy_disagree: float | None
+    accuracy_auxiliary: float | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One item: what the head says, what the auxiliary classifier says, and the truth where it is known."""
+
+    item: int
+    truth: str | None
+    head: str
+    head_confidence: float
+    auxiliary: str | None
+    auxiliary_confidence: float | None
+
+
+@dataclass(frozen=True)
+class Latents:
+    """The flow's latents in their first two principal components, with the class means and scales of its mixture."""
+
+    of: str
+    items: list[int]
+    points: list[tuple[float, float]]
+    labels: list[int]
+    coloured_by: str
+    centres: list[tuple[float, float] | None]
+    """Means of the points of each class; None where it has none."""
+    means: list[tuple[float, float]]
+    """Means of the Gaussians of the flow's mixture."""
+    scales: list[float]
+    explained: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A run in numbers. What is None could not be found; ``left_out`` says why."""
+
+    name: str
+    method: str
+    auxiliary: str | None
+    """What the second classifier is called."""
+    classes: tuple[str, ...]
+    evaluated_on: str | None
+    n: int
+    accuracy: float | None
+    interval: tuple[float, float] | None
+    curves: dict[str, Curve]
+    confusion: list[list[int]] | None
+    per_class: list[dict[str, Any]] | None
+    calibration: Calibration | None
+    balance: Balance | None
+    agreement: Agreement | None
+    disputed: list[Case] | None
+    errors: list[Case] | None
+    latents: Latents | None
+    warnings: list[dict[str, Any]]
+    left_out: dict[str, str]
+    command: str
+    config: dict[str, Any]
+    result: dict[str, Any]
+
+
+def examine(evidence: Evidence) -> Findings:
+    """Everything that can be said of a run from the evidence."""
+    left_out: dict[str, str] = {}
+
+    def found(name: str, value: T | str) -> T | None:
+        if isinstance(value, str):
+            left_out[name] = value
+            return None
+        return value
+
+    answers, result = evidence.answers, evidence.result
+    n, accuracy = result["n"], result["accuracy"]
+    table = confusion(answers.labels, answers.guess, len(evidence.classes)) if answers else None
+    unscored = evidence.gone_or("No item with a known class was held out: train with --test-share to hold some out.")
+    if table is None:
+        left_out["classes"] = unscored
+    if evidence.gone and len(evidence.shape) == 3:
+        left_out["pictures"] = evidence.gone_or("")
+    curves = curves_of(evidence.records)
+    if not any(name.startswith("pseudo/") for name in curves):
+        left_out["pseudo"] = f"{evidence.config.method} makes no pseudo-labels."
+    return Findings(
+        name=evidence.config.name,
+        method=evidence.config.method,
+        auxiliary={"nfc": "flow", "mlp": "second head", None: None}[evidence.auxiliary],
+        classes=evidence.classes,
+        evaluated_on=result["evaluated_on"],
+        n=n,
+        accuracy=accuracy,
+        interval=wilson_interval(round(accuracy * n), n) if n else None,
+        curves=curves,
+        confusion=table.tolist() if table is not None else None,
+        per_class=per_class(table, evidence.classes) if table is not None else None,
+        calibration=found("calibration", _calibration(evidence) if answers else unscored),
+        balance=found("balance", _balance(evidence)),
+        agreement=(agreement := found("disputed", _agreement(evidence))),
+        disputed=_disputed(evidence) if agreement else None,
+        errors=found("errors", _errors(evidence, answers) if answers else unscored),
+        latents=found("latents", _latents(evidence)),
+        warnings=evidence.warnings,
+        left_out=left_out,
+        command=command_of(evidence.config),
+        config=to_json(evidence.config),
+        result=result,
+    )
+
+
+def curves_of(records: list[dict[str, Any]]) -> dict[str, Curve]:
+    """Each metric over the steps. Accuracies stay as they are; of longer curves, neighbours are averaged."""
+    names = dict.fromkeys(name for record in records for name in record)
+    curves: dict[str, Curve] = {}
+    for name in names:
+        if name in ("step", "seconds"):
+            continue
+        curve: Curve = [(record["step"], record[name]) for record in records if name in record]
+        curves[name] = curve if name.endswith("/accuracy") else _thinned(curve)
+    return curves
+
+
+def _thinned(curve: Curve) -> Curve:
+    size = math.ceil(len(curve) / MOST_POINTS)
+    groups = [curve[i : i + size] for i in range(0, len(curve), size)]
+    return [(group[-1][0], _mean(value for _, value in group)) for group in groups]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _calibration(evidence: Evidence) -> Calibration:
+    answers, held, validation = evidence.answers, evidence.held_out, evidence.validation
+    assert answers is not None
+    before = reliability(answers.confidence, answers.correct)
+    after: NDArray[np.float64] | None = None
+    temperatures: tuple[float, ...] = ()
+    if held is None:
+        how = "No temperature was fitted: the data could not be read again."
+    elif validation is not None and len(validation.items) >= LEAST_TO_SCALE:
+        temperatures = (fit_temperature(validation.logits, validation.dataset.labels),)
+        after = soften(held.logits, temperatures[0])
+        how = f"The temperature was fitted on {len(validation.items)} validation items and scored on the test items."
+    elif len(answers.items) >= LEAST_TO_SCALE:
+        after, temperatures = cross_fit(held.logits, answers.labels, evidence.config.seed)
+        how = (
+            f"Two temperatures were fitted by cross-fitting: each random half of the {len(answers.items)} "
+            f"{answers.which} items is scored at the temperature of the other half."
+        )
+    else:
+        how = f"No temperature was fitted: {len(answers.items)} items are too few."
+    softened = reliability(after.max(1), after.argmax(1) == answers.labels) if after is not None else None
+    return Calibration(
+        before=before,
+        error_before=mean_gap(before),
+        after=softened,
+        error_after=mean_gap(softened) if softened is not None else None,
+        temperatures=temperatures,
+        how=how,
+    )
+
+
+def _balance(evidence: Evidence) -> Balance | str:
+    items = evidence.unlabelled
+    if not evidence.makes_pseudo_labels:
+        return f"{evidence.config.method} makes no pseudo-labels."
+    if items is None:
+        return evidence.gone_or("There are no unlabelled items.")
+    classes, labels = len(evidence.classes), items.dataset.labels
+    known = labels[labels != UNKNOWN]
+    return Balance(
+        n=len(labels),
+        of=len(evidence.run.split.unlabelled),
+        known=len(known),
+        pseudo=np.bincount(items.logits.argmax(1), minlength=classes).tolist(),
+        truth=np.bincount(known, minlength=classes).tolist(),
+    )
+
+
+def _agreement(evidence: Evidence) -> Agreement | str:
+    items = evidence.shown
+    if evidence.auxiliary is None:
+        return f"{evidence.config.method} has no second classifier to disagree with the head."
+    if items is None or items.auxiliary is None:
+        return evidence.gone_or("There are no items to look at.")
+    head, other = items.logits.argmax(1), items.auxiliary.argmax(1)
+    labels = items.dataset.labels if items.which != "unlabelled" else np.full(len(head), UNKNOWN)
+    agree, known = head == other, labels != UNKNOWN
+
+    def accuracy(guess: NDArray[np.int64], where: NDArray[np.bool_]) -> float | None:
+        return float((guess == labels)[where & known].mean()) if (where & known).any() else None
+
+    return Agreement(
+        of=items.described,
+        n=len(head),
+        agree=int(agree.sum()),
+        accuracy_agree=accuracy(head, agree),
+        accuracy_disagree=accuracy(head, ~agree),
+        accuracy_auxiliary=accuracy(other, np.ones_like(agree)),
+    )
+
+
+def _disputed(evidence: Evidence) -> list[Case]:
+    """Items on which the two name different classes, the largest total variation ½ Σ |p_d − p_n| first."""
+    items = evidence.shown
+    assert items is not None
+    assert items.auxiliary is not None
+    p, q = items.p, items.auxiliary
+    distance = np.abs(p - q).sum(1) / 2
+    rows = np.flatnonzero(p.argmax(1) != q.argmax(1))
+    return _cases(evidence, items, rows[np.argsort(-distance[rows], kind="stable")][:MOST_CASES])
+
+
+def _errors(evidence: Evidence, answers: Answers) -> list[Case]:
+    """Wrong answers, the most confident first."""
+    rows = np.flatnonzero(~answers.correct)
+    rows = rows[np.argsort(-answers.confidence[rows], kind="stable")][:MOST_CASES]
+    if evidence.held_out is not None:
+        return _cases(evidence, evidence.held_out, rows)
+    names = evidence.classes
+    return [
+        Case(
+            int(answers.items[row]),
+            names[answers.labels[row]],
+            names[answers.guess[row]],
+            float(answers.confidence[row]),
+            None,
+            None,
+        )
+        for row in rows
+    ]
+
+
+def _cases(evidence: Evidence, items: Opinions, rows: NDArray[np.int64]) -> list[Case]:
+    names, p, q = evidence.classes, items.p, items.auxiliary
+    labels = items.dataset.labels
+    return [
+        Case(
+            item=int(items.items[row]),
+            truth=names[labels[row]] if labels[row] != UNKNOWN else None,
+            head=names[p[row].argmax()],
+            head_confidence=float(p[row].max()),
+            auxiliary=names[q[row].argmax()] if q is not None else None,
+            auxiliary_confidence=float(q[row].max()) if q is not None else None,
+        )
+        for row in rows
+    ]
+
+
+def _latents(evidence: Evidence) -> Latents | str:
+    items, flow = evidence.shown, evidence.flow
+    if flow is None:
+        return f"This run of {evidence.config.method} has no flow."
+    if items is None or items.latents is None:
+        return evidence.gone_or("There are no items to look at.")
+    if len(items.items) < LEAST_TO_DRAW:
+        return f"{len(items.items)} items are too few to draw a plane through."
+    rows = np.sort(permutation(len(items.items), evidence.config.seed, "latents")[:LATENT_SAMPLE])
+    latents = items.latents[rows]
+    centre = latents.mean(0)
+    components, explained = _principal(latents - centre)
+    by_truth = items.which != "unlabelled"
+    labels = items.dataset.labels[rows] if by_truth else items.logits[rows].argmax(1)
+    points, names = (latents - centre) @ components.T, range(len(evidence.classes))
+    return Latents(
+        of=items.described,
+        items=items.items[rows].tolist(),
+        points=_pairs(points),
+        centres=[_pairs(points[labels == k].mean(0, keepdims=True))[0] if k in labels else None for k in names],
+        labels=labels.tolist(),
+        coloured_by="the true class" if by_truth else "the class that the head names",
+        means=_pairs((flow.means - centre) @ components.T),
+        scales=flow.scales.tolist(),
+        explained=explained,
+    )
+
+
+def _pairs(points: NDArray[np.float64]) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in points.tolist()]
+
+
+def _principal(centred: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, float]]:
+    """The first two principal components (2, D) of centred rows, and the shares of the variance they explain."""
+    _, singular, components = np.linalg.svd(centred, full_matrices=False)
+    first = components[:2]
+    # A component's sign is arbitrary: its largest entry is positive, so that the same run gives the same picture.
+    signs = np.sign(first[np.arange(2), np.abs(first).argmax(1)])
+    variance = singular**2
+    share = variance[:2] / max(float(variance.sum()), np.finfo(float).tiny)
+    return first * signs[:, None], (float(share[0]), float(share[1]))

@@ -1,0 +1,78 @@
+"""Single items: where head and second classifier disagree most, and where the head is most surely wrong."""
+
+from html import escape
+
+from normatch.report.charts.svg import element
+from normatch.report.findings import Case, Findings
+from normatch.report.markup import figure, share, table, words
+
+__all__ = ["disputed", "errors"]
+
+Pictures = dict[int, str]
+"""Data URIs of the items shown, by their number; empty for feature vectors and where the data has gone."""
+
+
+def disputed(findings: Findings, pictures: Pictures) -> str | None:
+    """How often the two agree, what that is worth, and the items they dispute most."""
+    found = findings.agreement
+    if found is None or findings.disputed is None:
+        return None
+    lead = f"Head and {findings.auxiliary} name the same class for {found.agree:,} of {found.n:,} {found.of}."
+    if found.accuracy_agree is not None:
+        lead += f" Where they agree, {share(found.accuracy_agree)} are right."
+    if found.accuracy_disagree is not None:
+        lead += f" Where they disagree, the head is right in {share(found.accuracy_disagree)}."
+    if found.accuracy_auxiliary is not None:
+        lead += f" Alone, the {findings.auxiliary} is right in {share(found.accuracy_auxiliary)}."
+    if not findings.disputed:
+        return words(lead)
+    return words(lead) + _gallery(findings.disputed, pictures, "Disputed", findings.auxiliary)
+
+
+def errors(findings: Findings, pictures: Pictures) -> str | None:
+    """Wrong answers, the most confident first."""
+    if findings.errors is None:
+        return None
+    if not findings.errors:
+        return words("Every held-out item is classified correctly.")
+    lead = "Wrong answers, the most confident first: hard items, wrong labels, or a class that was learned wrongly."
+    return words(lead) + _gallery(findings.errors, pictures, "Wrong", findings.auxiliary)
+
+
+def _gallery(cases: list[Case], pictures: Pictures, kind: str, second: str | None) -> str:
+    if not pictures:
+        return _listed(cases, kind, second)
+    return element("div", *(_card(case, pictures[case.item], kind, second) for case in cases), class_="gallery")
+
+
+def _card(case: Case, picture: str, kind: str, second: str | None) -> str:
+    alt = escape(f"{kind} item {case.item}: {_said(case, second)}")
+    image = f'<img src="{picture}" alt="{alt}">'
+    facts = element("dt", "head") + _claim(case.head, case.head_confidence)
+    if case.auxiliary is not None:
+        facts += element("dt", str(second))
+        facts += _claim(case.auxiliary, case.auxiliary_confidence)
+    if case.truth is not None:
+        facts += element("dt", "truth") + element("dd", element("strong", escape(case.truth)))
+    return element("figure", image, element("figcaption", f"item {case.item}", element("dl", facts)))
+
+
+def _claim(name: str, confidence: float | None) -> str:
+    return element("dd", element("span", escape(name)), element("span", f"{confidence:.0%}" if confidence else ""))
+
+
+def _listed(cases: list[Case], kind: str, second: str | None) -> str:
+    head = ["item", "truth", "head", "confidence"]
+    rows = [[str(case.item), case.truth or "–", case.head, share(case.head_confidence)] for case in cases]
+    if any(case.auxiliary for case in cases):
+        head += [str(second), "confidence"]
+        for row, case in zip(rows, cases, strict=True):
+            row += [case.auxiliary or "–", share(case.auxiliary_confidence)]
+    return figure(f"{kind} items", table(f"{kind} items", head, rows))
+
+
+def _said(case: Case, second: str | None) -> str:
+    said = f"the head says {case.head} ({case.head_confidence:.0%})"
+    if case.auxiliary is not None:
+        said += f", the {second} {case.auxiliary} ({case.auxiliary_confidence:.0%})"
+    return said + (f", the truth is {case.truth}" if case.truth is not None else "")

@@ -1,0 +1,64 @@
+"""From a run's folder to the file of its report."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from normatch.config import to_json
+from normatch.engine.run import Run
+from normatch.errors import UserError
+from normatch.files import replacing
+from normatch.report.comparison import Comparison
+from normatch.report.comparison_page import comparison_page
+from normatch.report.evidence import gather
+from normatch.report.findings import examine
+from normatch.report.page import page
+from normatch.report.pictures import pictures_of
+
+__all__ = ["must_be_writable", "numbers_of", "write_comparison", "write_page", "write_report"]
+
+
+def write_report(
+    run: Path,
+    out: Path | None = None,
+    *,
+    data_root: Path | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> Path:
+    """Write the page of a finished run, ``RUN/report.html`` by default, and say where it is."""
+    place = out or Run.open(run).path / "report.html"
+    must_be_writable(place)
+    evidence = gather(run, data_root, device)
+    findings = examine(evidence)
+    write_page(place, page(findings, pictures_of(evidence, findings)))
+    return place
+
+
+def numbers_of(
+    run: Path, *, data_root: Path | None = None, device: Literal["auto", "cpu", "cuda"] = "auto"
+) -> dict[str, Any]:
+    """The numbers of that page, JSON-ready."""
+    numbers: dict[str, Any] = to_json(examine(gather(run, data_root, device)))
+    return numbers
+
+
+def write_comparison(comparison: Comparison, out: Path) -> Path:
+    """Write the page of a comparison."""
+    must_be_writable(out)
+    write_page(out, comparison_page(comparison))
+    return out
+
+
+def must_be_writable(place: Path) -> None:
+    """A wrong place is better said before a minute of work than after it."""
+    if place.is_dir():
+        raise UserError(f"{place} is a folder: give --out the name of a file, such as {place / 'report.html'}")
+    if not place.parent.is_dir():
+        raise UserError(f"{place.parent} is no folder: make it, or choose another --out")
+
+
+def write_page(place: Path, markup: str) -> None:
+    try:
+        with replacing(place) as part:
+            part.write_text(markup, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {place} ({error.strerror}): choose another --out") from error

@@ -1,0 +1,100 @@
+"""Runs side by side."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from scipy.stats import binomtest
+
+from normatch.cli import main
+from normatch.report import compare, write_comparison
+from tests.report.test_report import check_page
+
+
+def correct(run: Path) -> list[bool]:
+    with (run / "predictions.csv").open(newline="") as file:
+        return [row["label"] == row["truth"] for row in csv.DictReader(file)]
+
+
+def test_pairs_on_the_same_items(runs: dict[str, Path]) -> None:
+    found = compare([runs["supervised"], runs["normatch"]])
+    (match,) = found.matches
+    first, second = correct(runs["supervised"]), correct(runs["normatch"])
+    assert match.n == len(first) == 360
+    assert match.won == sum(a and not b for a, b in zip(first, second, strict=True))
+    assert match.lost == sum(b and not a for a, b in zip(first, second, strict=True))
+    assert match.p == pytest.approx(binomtest(match.won, match.won + match.lost).pvalue)
+    assert found.runs[0].accuracy == sum(first) / 360
+
+
+def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:
+    found = compare([runs["normatch"], runs["validation"]])
+    assert found.settings == {"validation": [0.0, 0.1]}
+    methods = compare([runs["normatch"], runs["supervised"]])
+    assert methods.settings == {"method": ["normatch", "supervised"]}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [("vectors", "their data differs"), ("nothing-held-out", "has no labelled test items")],
+)
+def test_runs_that_saw_other_items_are_not_paired(other: str, why: str, runs: dict[str, Path]) -> None:
+    found = compare([runs["normatch"], runs[other]])
+    (match,) = found.matches
+    assert match.p is None
+    assert why in str(match.why_not)
+    assert found.same_data == (other != "vectors")
+
+
+def test_runs_of_other_seeds_drew_other_test_items(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["normatch"], tmp_path / "seed-1")
+    config = json.loads((tmp_path / "seed-1" / "config.json").read_text())
+    (tmp_path / "seed-1" / "config.json").write_text(json.dumps(config | {"seed": 1}))
+    (match,) = compare([runs["normatch"], tmp_path / "seed-1"]).matches
+    assert "different seeds" in str(match.why_not)
+
+
+def test_names_tell_runs_apart(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["normatch"], tmp_path / "normatch")
+    names = [row.name for row in compare([runs["normatch"], tmp_path / "normatch"]).runs]
+    assert names == [f"{runs['normatch'].parent.name}/normatch", f"{tmp_path.name}/normatch"]
+
+
+def test_the_page(runs: dict[str, Path], tmp_path: Path) -> None:
+    page = check_page(write_comparison(compare(list(runs.values())), tmp_path / "page.html"))
+    words = " ".join(page.words)
+    assert all(name in words for name in runs)
+    assert "different data" in words
+
+
+def test_the_verb(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = [str(runs["supervised"]), str(runs["normatch"])]
+    out = tmp_path / "page.html"
+    assert main(["compare", *chosen, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "settings that differ" in shown
+    assert "p = " in shown
+    check_page(out)
+    assert main(["compare", *chosen, "--json"]) == 0
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["supervised", "normatch"]
+
+
+def test_wrong_input_is_one_line(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = str(runs["supervised"])
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(runs["supervised"], unfinished)
+    (unfinished / "result.json").unlink()
+    cases = {
+        "at least two": [good],
+        "given twice": [good, f"{good}/../supervised"],
+        "is no run": [good, str(tmp_path)],
+        "is not finished": [good, str(unfinished)],
+        "is no folder": [good, str(runs["normatch"]), "--out", str(tmp_path / "nowhere" / "page.html")],
+    }
+    for message, argv in cases.items():
+        assert main(["compare", *argv]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err, message
+        assert (captured.err.count("\n"), captured.out) == (1, "")

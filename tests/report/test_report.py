@@ -1,0 +1,311 @@
+"""The page of a run: whole in itself, readable by all, and its numbers those of scikit-learn."""
+
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
+
+from normatch.cli import main
+from normatch.engine.job import open_corpus
+from normatch.engine.run import Run
+from normatch.errors import UserError
+from normatch.evaluate.calibration import calibration_error
+from normatch.evaluate.predictor import load
+from normatch.report import numbers_of, write_report
+from normatch.report.evidence import gather
+from normatch.report.findings import MOST_POINTS, curves_of
+
+KINDS = ["normatch", "fixmatch", "supervised", "validation", "mlp", "nothing-held-out", "vectors"]
+VOID = {"meta", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Every element with its attributes; tags that do not match are errors."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def ids(self) -> list[str]:
+        return [attributes["id"] or "" for _, attributes in self.elements if "id" in attributes]
+
+
+def page_of(run: Path, tmp_path: Path) -> Page:
+    return Page(write_report(run, tmp_path / "page.html", device="cpu"))
+
+
+def check_page(path: Path) -> Page:
+    """What must hold of every page that we write."""
+    page, text = Page(path), path.read_text(encoding="utf-8")
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "srcset", "data", "action", "xlink:href"):
+            value = attributes.get(name) or ""
+            assert value == "" or value.startswith(("data:image/png;base64,", "#")), (tag, value)
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert page.all("link") == []
+    assert [s.get("type") for s in page.all("script")] == ["application/json"]
+    assert all((image.get("alt") or "").strip() for image in page.all("img"))
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
+    assert len(page.ids) == len(set(page.ids))
+    targets = {(a.get("href") or "").removeprefix("#") for a in page.all("a")}
+    assert targets <= set(page.ids)
+    labelled = {s.get("aria-labelledby") for s in page.all("section")}
+    assert labelled <= set(page.ids)
+    assert [h for h, _ in page.elements if h == "h1"] == ["h1"]
+    assert page.all("html")[0]["lang"] == "en"
+    assert any(m.get("name") == "viewport" for m in page.all("meta"))
+    assert not re.search(r"\b(nan|inf|None)\b", " ".join(page.words))
+    return page
+
+
+def numbers_in(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="numbers">(.*?)</script>', path.read_text(encoding="utf-8"))
+    assert found
+    numbers: dict[str, Any] = json.loads(found[1])
+    return numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_needs_nothing_else_and_is_accessible(kind: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    path = write_report(runs[kind], tmp_path / "page.html", device="cpu")
+    check_page(path)
+    assert numbers_in(path) == json.loads(json.dumps(numbers_of(runs[kind], device="cpu")))
+
+
+def test_what_each_kind_of_run_shows(runs: dict[str, Path], tmp_path: Path) -> None:
+    everything = {"learning", "pseudo", "balance", "classes", "calibration", "latents", "disputed", "errors", "repeat"}
+    missing = {
+        "normatch": set(),
+        "fixmatch": {"latents", "disputed"},
+        "supervised": {"pseudo", "balance", "latents", "disputed"},
+        "mlp": {"latents"},
+        "nothing-held-out": {"classes", "calibration", "errors"},
+        "vectors": set(),
+    }
+    for kind, absent in missing.items():
+        page = page_of(runs[kind], tmp_path)
+        shown = {s["id"] for s in page.all("section")}
+        assert shown - {"left-out"} == everything - absent, kind
+        assert ("left-out" in shown) == bool(absent), kind
+        assert set(numbers_of(runs[kind], device="cpu")["left_out"]) == absent, kind
+        assert bool(page.all("img")) == (kind != "vectors"), kind
+
+
+def test_a_second_classifier_that_is_no_flow_is_not_called_one(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = " ".join(page_of(runs["mlp"], tmp_path).words)
+    assert "uncertainty of the second head" in words
+    assert "flow" not in words.replace("has no flow", "").replace("The flow's space", "").replace("flow_", "")
+
+
+def test_numbers_equal_scikit_learns(runs: dict[str, Path]) -> None:
+    run = runs["normatch"]
+    numbers = numbers_of(run, device="cpu")
+    with (run / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    truth, guess = [r["truth"] for r in rows], [r["label"] for r in rows]
+    classes = numbers["classes"]
+    assert numbers["accuracy"] == accuracy_score(truth, guess)
+    assert numbers["n"] == len(rows) == 360
+    assert numbers["confusion"] == confusion_matrix(truth, guess, labels=classes).tolist()
+    expected = precision_recall_fscore_support(truth, guess, labels=classes, zero_division=0)
+    for name, values in zip(("precision", "recall", "f1", "n"), expected, strict=True):
+        assert [entry[name] for entry in numbers["per_class"]] == pytest.approx(values.tolist())
+    wrong = sorted((float(r["probability"]), int(r["item"])) for r in rows if r["truth"] != r["label"])[::-1]
+    assert [c["head_confidence"] for c in numbers["errors"]] == pytest.approx([p for p, _ in wrong[:12]], abs=1e-5)
+
+
+def test_the_page_shows_these_numbers(runs: dict[str, Path], tmp_path: Path) -> None:
+    page, numbers = page_of(runs["normatch"], tmp_path), numbers_of(runs["normatch"], device="cpu")
+    words = " ".join(page.words)
+    low, high = numbers["interval"]
+    assert f"{numbers['accuracy']:.1%}" in words
+    assert f"{low:.1%} to {high:.1%}" in words
+    assert f"ECE {numbers['calibration']['error_before']:.1%}" in words
+    for entry in numbers["per_class"]:
+        assert f"{entry['precision']:.1%}" in words
+    tips = [w for w in page.words if " called " in w]
+    assert len(tips) == np.count_nonzero(numbers["confusion"])
+
+
+def test_calibration_is_that_of_the_predictions(runs: dict[str, Path]) -> None:
+    run = Run.open(runs["validation"])
+    test = open_corpus(run.config).test
+    assert test is not None
+    p = load(run.path).predict_proba(test.inputs)
+    found = numbers_of(run.path, device="cpu")["calibration"]
+    assert found["error_before"] == pytest.approx(calibration_error(p, test.labels), abs=1e-6)
+    assert len(found["temperatures"]) == 1
+    assert "fitted on 144 validation items" in found["how"]
+    crossed = numbers_of(runs["normatch"], device="cpu")["calibration"]
+    assert len(crossed["temperatures"]) == 2
+    assert "cross-fitting" in crossed["how"]
+    assert sum(b["n"] for b in crossed["after"]) == 360
+
+
+def test_latents_are_principal_components(runs: dict[str, Path]) -> None:
+    evidence = gather(runs["normatch"], device="cpu")
+    found = numbers_of(runs["normatch"], device="cpu")["latents"]
+    assert evidence.held_out is not None
+    assert evidence.held_out.latents is not None
+    assert evidence.flow is not None
+    pca = PCA(2, svd_solver="full").fit(evidence.held_out.latents)
+    assert list(found["explained"]) == pytest.approx(pca.explained_variance_ratio_.tolist())
+    for ours, theirs in (
+        (found["points"], pca.transform(evidence.held_out.latents)),
+        (found["means"], pca.transform(evidence.flow.means)),
+    ):
+        signs = np.sign((np.array(ours) * theirs).sum(0))
+        np.testing.assert_allclose(ours, theirs * signs, atol=1e-6)
+    centre = np.array(found["points"])[np.array(found["labels"]) == 3].mean(0)
+    assert found["centres"][3] == pytest.approx(centre.tolist())
+
+
+def test_disputed_items_are_those_named_differently(runs: dict[str, Path]) -> None:
+    numbers = numbers_of(runs["normatch"], device="cpu")
+    opinions = gather(runs["normatch"], device="cpu").held_out
+    assert opinions is not None
+    assert opinions.auxiliary is not None
+    differ = opinions.logits.argmax(1) != opinions.auxiliary.argmax(1)
+    assert numbers["agreement"]["agree"] == int((~differ).sum())
+    assert len(numbers["disputed"]) == min(12, differ.sum()) > 0
+    gaps = np.abs(opinions.p - opinions.auxiliary).sum(1) / 2
+    shown = [case["item"] for case in numbers["disputed"]]
+    assert [gaps[i] for i in shown] == sorted(gaps[differ], reverse=True)[: len(shown)]
+    assert all(case["head"] != case["auxiliary"] for case in numbers["disputed"])
+
+
+def test_balance_counts_every_unlabelled_item(runs: dict[str, Path]) -> None:
+    run = Run.open(runs["normatch"])
+    found = numbers_of(run.path, device="cpu")["balance"]
+    truth = open_corpus(run.config).train.labels[run.split.unlabelled]
+    assert found["truth"] == np.bincount(truth, minlength=10).tolist()
+    assert sum(found["pseudo"]) == found["n"] == found["of"] == found["known"] == len(truth)
+    vectors = numbers_of(runs["vectors"], device="cpu")["balance"]
+    assert vectors["known"] < vectors["n"]
+
+
+def test_curves_are_the_records_of_the_run(runs: dict[str, Path]) -> None:
+    records = list(Run.open(runs["normatch"]).metrics())
+    curves = numbers_of(runs["normatch"], device="cpu")["curves"]
+    assert curves["loss"] == [[r["step"], r["loss"]] for r in records if "loss" in r]
+    assert curves["test/accuracy"] == [[r["step"], r["test/accuracy"]] for r in records if "test/accuracy" in r]
+
+
+def test_long_curves_are_averaged_and_gaps_stay_gaps() -> None:
+    records = [{"step": i, "loss": float(i), "seldom": None} for i in range(1, 1001)]
+    curves = curves_of(records)
+    assert len(curves["loss"]) <= MOST_POINTS
+    assert curves["loss"][0] == (4, 2.5)
+    assert curves["loss"][-1][0] == 1000
+    assert {value for _, value in curves["seldom"]} == {None}
+
+
+def test_names_from_the_data_are_text_and_never_markup(runs: dict[str, Path], tmp_path: Path) -> None:
+    path = write_report(runs["vectors"], tmp_path / "page.html", device="cpu")
+    page = check_page(path)
+    assert page.all("b") == []
+    assert any("<b>&bold</b>" in words for words in page.words)
+    assert numbers_in(path)["classes"][0] == "<b>&bold</b>"
+
+
+def test_data_that_has_gone_leaves_a_page_without_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["normatch"], run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"data": "nowhere"}))
+    page = check_page(write_report(run, device="cpu"))
+    before, after = numbers_of(runs["normatch"], device="cpu"), numbers_of(run, device="cpu")
+    assert page.all("img") == []
+    assert set(after["left_out"]) == {"pictures", "balance", "disputed", "latents"}
+    assert "nowhere" in after["left_out"]["pictures"]
+    for name in ("accuracy", "interval", "confusion", "per_class", "curves"):
+        assert before[name] == after[name], name
+    gap = after["calibration"]["error_before"] - before["calibration"]["error_before"]
+    assert abs(gap) < 1e-5
+    assert after["calibration"]["after"] is None
+
+
+def test_data_that_has_changed_is_not_taken_for_the_runs_own(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["normatch"], run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"seed": 5}))
+    assert "test items are others now" in numbers_of(run, device="cpu")["left_out"]["pictures"]
+
+
+def test_warnings_of_the_run_are_shown(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["supervised"], run)
+    warning = {"name": "collapse", "step": 8, "message": "one class <takes> all", "remedy": "lower the rate"}
+    (run / "warnings.json").write_text(json.dumps([warning]))
+    words = " ".join(check_page(write_report(run, device="cpu")).words)
+    for part in ("collapse", "step 8", "one class <takes> all", "lower the rate"):
+        assert part in words
+    (run / "warnings.json").write_text("[{")
+    with pytest.raises(UserError, match=r"warnings\.json cannot be read"):
+        write_report(run, device="cpu")
+
+
+def test_wrong_input_is_one_line_and_writes_nothing(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(runs["supervised"], unfinished)
+    (unfinished / "result.json").unlink()
+    cases = {
+        "is not finished": [str(unfinished)],
+        "is no run": [str(tmp_path)],
+        "nowhere is no run": [str(tmp_path / "nowhere")],
+        "is a folder": [str(runs["supervised"]), "--out", str(tmp_path)],
+        "is no folder": [str(runs["supervised"]), "--out", str(tmp_path / "nowhere" / "page.html")],
+    }
+    for message, argv in cases.items():
+        assert main(["report", *argv]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert (captured.err.count("\n"), captured.out) == (1, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["unfinished"]
+    assert not (unfinished / "report.html").exists()
+
+
+def test_the_verb_writes_into_the_run_or_prints_numbers(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs["fixmatch"]
+    assert main(["report", str(run), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.strip() == str(run / "report.html")
+    first = (run / "report.html").read_bytes()
+    assert main(["report", str(run), "--device", "cpu"]) == 0
+    assert (run / "report.html").read_bytes() == first
+    capsys.readouterr()
+    assert main(["report", str(run), "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == numbers_in(run / "report.html")
