@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Progress", "downloading", "quiet", "shown"]
+__all__ = ["Progress", "counting", "downloading", "quiet", "shown"]
 
 Record = dict[str, float | None]
 
@@ -40,6 +40,19 @@ def shown(title: str, done: int = 0) -> Iterator[Progress]:
             yield progress
     else:
         yield _Lines(title)
+
+
+@contextmanager
+def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Told how many of ``total`` things are done: a live bar if standard error is a terminal, else nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with RichProgress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 @contextmanager
