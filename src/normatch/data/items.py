@@ -97,7 +97,8 @@ class Rows:
         for start in range(0, len(self), size):
             rows = self._array[start : start + size]
             if self._vectors:
-                rows = rows.astype(np.float32)
+                with np.errstate(over="ignore"):
+                    rows = rows.astype(np.float32)
                 finite = np.isfinite(rows).all(1)
                 if not finite.all():
                     raise UserError(
@@ -136,8 +137,8 @@ def _read(path: Path) -> NDArray[Any]:
         raise UserError(f"no such file or folder: {path}")
     try:
         if path.suffix.lower() == ".npy":
-            mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-            return mapped
+            # Not numpy.load, which leaves a file open that it cannot read.
+            return np.lib.format.open_memmap(path, mode="r")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             names = content.files
             name = next((name for name in ("images", "x") if name in names), names[0] if len(names) == 1 else None)

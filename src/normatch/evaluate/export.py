@@ -50,6 +50,8 @@ class Served(nn.Module):
         self.model = model.eval()
         self.images = len(model.spec.shape) == 3
         self.input = "images" if self.images else "features"
+        self.shape = (*model.spec.shape[1:], *model.spec.shape[:1])
+        """Of one input: (H, W, C) or (D,)."""
         has_flow = model.flow is not None
         self.outputs = ("probabilities", *(("flow_probabilities", "flow_log_density") if has_flow else ()))
 
@@ -62,19 +64,15 @@ class Served(nn.Module):
         spec = self.model.spec
         generator = torch.Generator().manual_seed(0)
         mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
-        if not self.images:
-            return mean + std * torch.randn(n, *spec.shape, generator=generator)
-        channels, height, width = spec.shape
-        pixels = mean + std * torch.randn(n, height, width, channels, generator=generator)
-        return pixels.round().clamp(0, 255).to(torch.uint8)
+        x = mean + std * torch.randn(n, *self.shape, generator=generator)
+        return x.round().clamp(0, 255).to(torch.uint8) if self.images else x
 
     def describe(self) -> dict[str, str]:
         """What the file says of itself; lists are JSON."""
         spec = self.model.spec
-        shape = [*spec.shape[1:], spec.shape[0]] if self.images else spec.shape
         return {
             "classes": json.dumps(spec.classes, ensure_ascii=False),
-            "shape": json.dumps(shape),
+            "shape": json.dumps(self.shape),
             "backbone": spec.backbone,
             "normatch": normatch.__version__,
         }
@@ -89,10 +87,10 @@ def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, f
     must_be_free(out, force=force)
     served = Served(model)
     difference = export_model(served, format, out)
-    spec = served.describe()
+    shape = ", ".join(map(str, ("N", *served.shape)))
     return (
-        f"{out}: {out.stat().st_size / 1e6:.1f} MB, {served.input} (N, {', '.join(map(str, json.loads(spec['shape'])))}) "
-        f"to {', '.join(served.outputs)}; differs from PyTorch by {difference:.0e} at most on {CHECKED} inputs"
+        f"{out}: {out.stat().st_size / 1e6:.1f} MB, from {served.input} ({shape}) to {', '.join(served.outputs)}; "
+        f"differs from PyTorch by {difference:.0e} at most on {CHECKED} inputs"
     )
 
 
@@ -171,10 +169,11 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     try:
         import onnx
         import onnxruntime
-        from onnxscript import opset20 as op
+        import onnxscript
     except ImportError as error:
         raise UserError(f"ONNX export needs {error.name}: pip install 'normatch[export]'") from error
     del onnx, onnxruntime
+    op: Any = onnxscript.opset18
 
     def distances(x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
         differences = op.Sub(op.Unsqueeze(x1, op.Constant(value_ints=[-2])), x2)

@@ -64,12 +64,13 @@ def written(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
     """A table that grows by rows, of which the first ``columns`` are written; on standard output where ``out`` is
     None."""
     if out is None:
-        yield _Csv(sys.stdout, columns)
+        with _csv(sys.stdout, columns) as write:
+            yield write
         return
     with replacing(out) as part:
         if out.suffix.lower() == ".csv":
-            with part.open("w", newline="", encoding="utf-8") as file:
-                yield _Csv(file, columns)
+            with part.open("w", newline="", encoding="utf-8") as file, _csv(file, columns) as write:
+                yield write
         else:
             with _parquet(part, columns) as write:
                 yield write
@@ -83,14 +84,19 @@ def _check(out: Path, force: bool) -> None:
         _pyarrow()
 
 
-class _Csv:
-    def __init__(self, file: IO[str], columns: Sequence[str]) -> None:
-        self._width = len(columns)
-        self._table = csv.writer(file, lineterminator="\n")
-        self._table.writerow(columns)
+@contextmanager
+def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
+    table = csv.writer(file, lineterminator="\n")
+    # The heading comes with the first rows: what goes wrong before them leaves standard output empty.
+    heading = [columns]
 
-    def __call__(self, rows: Sequence[Prediction]) -> None:
-        self._table.writerows([_text(value) for value in row[: self._width]] for row in rows)
+    def write(rows: Sequence[Prediction]) -> None:
+        if heading:
+            table.writerow(heading.pop())
+        table.writerows([_text(value) for value in row[: len(columns)]] for row in rows)
+
+    yield write
+    write([])
 
 
 def _text(value: object) -> str:
