@@ -36,7 +36,7 @@ def served(backbone: str, *, flow: bool = True) -> Served:
     example = Served(model).example(64)
     with torch.no_grad():
         model.train()(example.permute(0, 3, 1, 2) if len(shape) == 3 else example)
-        model.head.weight.mul_(2)  # type: ignore[union-attr, operator]
+        model.head.weight.mul_(2)  # type: ignore[operator]
         if model.flow:
             model.flow.mixture.means.mul_(0.1)
     return Served(model)
@@ -67,14 +67,17 @@ def test_onnx_equals_pytorch(backbone: str, tmp_path: Path) -> None:
     assert json.loads(about.custom_metadata_map["classes"]) == list(CLASSES)
     assert json.loads(about.custom_metadata_map["shape"]) == list(model.shape)
 
+    # The flow's posterior comes from sums of squares over all features, in float32: for the 512 of ResNet-18 PyTorch's
+    # own is 8e-5 from that of float64, and ONNX Runtime's 7e-5 to another side.
+    flow_tolerance = 1e-4 if model.model.backbone.features <= 128 else 5e-4
     n = 40 if backbone == "wrn-28-8" else 1_000  # the same code as wrn-28-2, sixteen times the work
     inputs = model.example(n)
     for start, end in ((0, 1), (1, 8), *((i, i + 128) for i in range(8, n, 128))):
         got = runtime.run(None, {name: inputs[start:end].numpy()})
         with torch.inference_mode():
             expected = model(inputs[start:end])
-        for mine, other in zip(got[:2], expected[:2], strict=True):
-            np.testing.assert_allclose(mine, other, atol=1e-4, rtol=0)
+        np.testing.assert_allclose(got[0], expected[0], atol=1e-4, rtol=0)
+        np.testing.assert_allclose(got[1], expected[1], atol=flow_tolerance, rtol=0)
         np.testing.assert_allclose(got[2], expected[2], rtol=1e-4, atol=1e-3)
     assert 0.3 < got[0].max(1).mean() < 0.98
     assert 0.3 < got[1].max(1).mean() < 0.98
@@ -86,7 +89,7 @@ def test_torch_program_equals_pytorch(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     extra = {"normatch.json": ""}
     program = torch.export.load(path, extra_files=extra).module()
-    assert json.loads(json.loads(extra["normatch.json"])["classes"]) == list(CLASSES)
+    assert json.loads(extra["normatch.json"])["classes"] == list(CLASSES)
     for n in (1, 2, 50):
         inputs = model.example(n)
         with torch.inference_mode():
@@ -121,7 +124,7 @@ def test_an_existing_file_is_replaced_only_by_force(run: Path, capsys: pytest.Ca
 def test_a_file_that_says_something_else_is_not_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(run.iterdir())
     monkeypatch.setattr(export, "_run_torch", lambda path, inputs: [np.zeros((len(inputs), 4))])
-    with pytest.raises(RuntimeError, match=r"differs from the trained one by 0\.\d+: nothing was written"):
+    with pytest.raises(RuntimeError, match=r"probabilities of the exported model differ .* by 0\.\d+: nothing was"):
         export_run(run, "torch")
     assert sorted(run.iterdir()) == before
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+import torch
 from PIL import Image
 
 import normatch
@@ -15,6 +16,7 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.engine import train
 from normatch.evaluate import table
+from normatch.evaluate.predictor import Prediction
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (11, 8, 8), dtype=np.uint8)
 
@@ -71,7 +73,7 @@ def test_csv_and_parquet_say_the_same(run: str, here: Path, monkeypatch: pytest.
         with Path(f"{column}.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         stored = pyarrow.parquet.read_table(f"{column}.parquet")
-        assert stored.column_names == list(rows[0]) == [column, *normatch.evaluate.predictor.Prediction._fields[1:]]
+        assert stored.column_names == list(rows[0]) == [column, *Prediction._fields[1:]]
         assert pyarrow.parquet.ParquetFile(f"{column}.parquet").num_row_groups > 1
         for row, other in zip(rows, stored.to_pylist(), strict=True):
             assert row.pop("agree") == str(other.pop("agree")).lower()
@@ -156,7 +158,7 @@ def test_wrong_input_is_one_line(
     case: str, run: str, vector_run: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, argv, names = WRONG[case]
-    if case == "a device" and normatch.evaluate.predictor.torch.cuda.is_available():
+    if case == "a device" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert names in error_of(capsys, "predict", run if model == "images" else vector_run, *argv)
     if "--out" not in argv:
