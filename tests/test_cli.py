@@ -66,6 +66,9 @@ WRONG = {
     ),
     "no run to score": (["eval", "/nonexistent/run"], "/nonexistent/run is no run"),
     "no run to predict with": (["predict", "/nonexistent/run", "x.png"], "/nonexistent/run"),
+    "no run to export": (["export", "/nonexistent/run"], "/nonexistent/run has no model.json"),
+    "a format": (["export", "/nonexistent/run", "--format", "tf"], "tf"),
+    "a table": (["predict", "/nonexistent/run", "x.png", "--out", "x.txt"], "ends in .csv or .parquet"),
     "a kind of thing": (["list", "models"], "models"),
     "a data set to get": (["data", "get", "cifar11"], "unknown data set 'cifar11'"),
 }
@@ -85,7 +88,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
-    for verb in ("train", "eval", "predict", "list", "data", "report", "compare", "bench", "demo"):
+    for verb in ("train", "eval", "predict", "export", "list", "data", "report", "compare", "bench", "demo"):
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
         assert stop.value.code == 0
@@ -123,7 +126,9 @@ def test_predict_labels_files_and_folders(run: Path, tmp_path: Path, capsys: pyt
     assert all(row["label"] in map(str, range(10)) and 0 <= float(row["probability"]) <= 1 for row in rows)
     capsys.readouterr()
     assert main(["predict", str(run), str(pictures / "0.png")]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "path,label,probability"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "path,label,probability,flow_label,flow_probability,agree,flow_log_density"
+    assert len(printed) == 2
 
     (pictures / "page.jpg").write_text("<html>")
     out.unlink()

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 import io
 import re
 import shlex
@@ -24,11 +26,25 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
     shown = io.StringIO()
     try:
         with contextlib.redirect_stderr(shown):
-            return tyro.cli(kind, prog=f"normatch {verb}", args=argv)
+            parsed = tyro.cli(_later(kind), prog=f"normatch {verb}", args=argv)
     except SystemExit as stop:
         if stop.code:
             raise UserError(f"{verb}: {_one_line(shown.getvalue())}; see normatch {verb} --help") from None
         raise
+    return parsed() if inspect.isfunction(kind) else parsed
+
+
+def _later(kind: Any) -> Any:
+    """A function in the place of ``kind`` that does not run yet: what it says on standard error is not the parser's."""
+    if not inspect.isfunction(kind):
+        return kind
+
+    @functools.wraps(kind)
+    def later(*args: Any, **options: Any) -> Any:
+        return functools.partial(kind, *args, **options)
+
+    later.__annotations__ = kind.__annotations__ | {"return": Any}
+    return later
 
 
 def option(kind: Any, default: Any, about: str) -> tuple[Any, Any]:

@@ -1,12 +1,11 @@
 """The command line: one short function per verb."""
 
-import csv
 import json as jsonlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from normatch.errors import UserError
 
@@ -90,32 +89,57 @@ def predict(argv: list[str]) -> None:
     """Label images with a trained model."""
     from tyro.conf import Positional
 
-    from normatch.data import find_images
-    from normatch.evaluate.predictor import load
-    from normatch.files import replacing
+    from normatch.evaluate.table import predict_to
 
     def verb(
-        run: Positional[Path], inputs: Positional[tuple[Path, ...]], out: Path | None = None, device: Device = "auto"
+        run: Positional[Path],
+        inputs: Positional[tuple[Path, ...]],
+        out: Path | None = None,
+        on_bad_image: Literal["stop", "skip"] = "stop",
+        batch: int = 256,
+        device: Device = "auto",
+        force: bool = False,
     ) -> None:
-        """Label image files, or all images of folders, with a trained model.
+        """Label image files, all images of folders, or the rows of an array with a trained model.
 
         Args:
             run: Folder of the run.
-            inputs: Image files or folders.
-            out: CSV file to write (path, label, probability); standard output by default.
+            inputs: Image files, folders, one .npy or .npz file, or - for paths on standard input, one a line.
+            out: Table to write, a .csv or .parquet file; standard output by default.
+            on_bad_image: An unreadable image ends it before anything is written, or is left out and named.
+            batch: Items that go through the network at once.
             device: Where to compute.
+            force: Replace --out where it exists.
         """
-        model = load(run, device)
-        paths = find_images(inputs)
-        rows = model.label(paths)
-        if out is None:
-            _write_table(sys.stdout, rows)
-        else:
-            with replacing(out) as part, part.open("w", newline="", encoding="utf-8") as file:
-                _write_table(file, rows)
-            print(f"{len(paths)} images: {out}")
+        said = predict_to(run, inputs, out, on_bad=on_bad_image, batch=batch, device=device, force=force)
+        print(said, file=sys.stderr if out is None else sys.stdout)
 
     _run(verb, "predict", argv)
+
+
+def export(argv: list[str]) -> None:
+    """Turn a trained model into one ONNX or torch file."""
+    from tyro.conf import Positional
+
+    from normatch.evaluate.export import export_run
+
+    def verb(
+        run: Positional[Path],
+        format: Literal["onnx", "torch"] = "onnx",
+        out: Path | None = None,
+        force: bool = False,
+    ) -> None:
+        """Write a trained model, preprocessing included, to one file that runs without normatch.
+
+        Args:
+            run: Folder of the run.
+            format: onnx for ONNX runtimes, torch for torch.export.load.
+            out: File to write; model.onnx or model.pt2 in the run's folder by default.
+            force: Replace the file where it exists.
+        """
+        print(export_run(run, format, out, force=force))
+
+    _run(verb, "export", argv)
 
 
 def list_(argv: list[str]) -> None:
@@ -271,6 +295,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "eval": evaluate,
     "predict": predict,
+    "export": export,
     "list": list_,
     "data": data,
     "report": report,
@@ -294,9 +319,3 @@ def _help() -> str:
         f"{verbs}\n\n"
         "normatch VERB --help explains a verb. Exit codes: 0 done, 2 the input is wrong, 1 anything else."
     )
-
-
-def _write_table(file: Any, rows: list[dict[str, str]]) -> None:
-    table = csv.DictWriter(file, list(rows[0]))
-    table.writeheader()
-    table.writerows(rows)

@@ -48,7 +48,7 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     """The method's own choices."""
     backbone: str = "wrn-28-2"
-    """The network's name; auto takes the one that suits the items' shape."""
+    """The network's name; auto takes the one that suits the items' shape, timm:NAME one of timm's, pretrained."""
     norm_momentum: float | None = None
     """Momentum of batch normalisation's running statistics; None is the backbone's own (0.001 for wide ResNets)."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_json", "replacing", "write_json"]
+from normatch.errors import UserError
+
+__all__ = ["must_be_free", "read_json", "replacing", "write_json"]
 
 
 @contextmanager
@@ -24,6 +26,16 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def must_be_free(path: Path, *, force: bool = False) -> None:
+    """Raise UserError unless ``path`` can be written and, without ``force``, nothing is there yet."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give the name of a file")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already: choose another --out, or replace it with --force")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"cannot write {path}: {path.parent} is no folder that can be written to; choose another --out")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,7 +1,7 @@
 """What is trained and kept: normalisation, backbone, the head that predicts, and auxiliary classifiers."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from normatch.flow import NormalizingFlowClassifier
 from normatch.nets import create_backbone
 
-__all__ = ["HeadSpec", "Model", "ModelSpec", "Normalise"]
+__all__ = ["HeadSpec", "Model", "ModelSpec", "Normalise", "Opinions"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,17 @@ class Normalise(nn.Module):
         return (x.float() - self.mean) / self.std
 
 
+class Opinions(NamedTuple):
+    """What a model says of N inputs: the head's word, and the flow's where it has one."""
+
+    probabilities: Tensor
+    """(N, K), the head's."""
+    flow_probabilities: Tensor | None
+    """(N, K), the flow's posterior, Eq. (1)."""
+    flow_log_density: Tensor | None
+    """(N,), log p(z) of the features, Eq. (5): low where an input is unlike what the flow has learnt."""
+
+
 class Model(nn.Module):
     """Inputs on their original scale → features → class logits.
 
@@ -91,6 +102,21 @@ class Model(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))
         return logits
+
+    @property
+    def flow(self) -> NormalizingFlowClassifier | None:
+        """The flow among its classifiers; None where it has none."""
+        classifiers = (*self.auxiliary, self.head)
+        return next((c for c in classifiers if isinstance(c, NormalizingFlowClassifier)), None)
+
+    def opinions(self, x: Tensor) -> Opinions:
+        """All that it says of inputs, in one pass through the backbone."""
+        z = self.features(x)
+        p = self.head(z).softmax(1)
+        if self.flow is None:
+            return Opinions(p, None, None)
+        logits, log_density = self.flow.evaluate(z)
+        return Opinions(p, logits.softmax(1), log_density)
 
 
 def _linear(dim: int, classes: int) -> nn.Linear:

@@ -1,11 +1,12 @@
 """A model on disk: ``model.safetensors`` with the weights, ``model.json`` with how to build it."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+import normatch
 from normatch.config import from_json, to_json
 from normatch.errors import UserError
 from normatch.files import read_json, replacing, write_json
@@ -13,9 +14,12 @@ from normatch.model import Model, ModelSpec
 
 __all__ = ["load_model", "save_model"]
 
+FORMAT = 1
+"""Of ``model.json``: grows when a model is written that this version could not read."""
+
 
 def save_model(model: Model, folder: Path) -> None:
-    write_json(folder / "model.json", to_json(model.spec))
+    write_json(folder / "model.json", {"format": FORMAT, "normatch": normatch.__version__} | to_json(model.spec))
     with replacing(folder / "model.safetensors") as part:
         part.write_bytes(save({name: tensor.contiguous() for name, tensor in model.state_dict().items()}))
 
@@ -24,15 +28,36 @@ def load_model(folder: Path) -> Model:
     """The model in evaluation mode, on the CPU."""
     for name in ("model.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise UserError(f"{folder} has no {name}: give the folder of a finished run")
+            raise UserError(_missing(folder, name))
+    model = Model(_read_spec(folder / "model.json"))
     try:
-        model = Model(from_json(ModelSpec, read_json(folder / "model.json")))
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (json.JSONDecodeError, TypeError) as error:
-        raise UserError(f"{folder / 'model.json'} cannot be read ({error}): restore it or train again") from error
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{folder / 'model.safetensors'} does not fit model.json ({reason}): restore it or train again"
         ) from error
     return model.eval()
+
+
+def _missing(folder: Path, name: str) -> str:
+    if (folder / "config.json").is_file():
+        return f"{folder} is not finished (it has no {name}): continue it with normatch train --out {folder} --resume"
+    return f"{folder} has no {name}: give the folder of a finished run"
+
+
+def _read_spec(path: Path) -> ModelSpec:
+    try:
+        content: dict[str, Any] = dict(read_json(path))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error}): restore it or train again") from error
+    written, by = content.pop("format", FORMAT), content.pop("normatch", "another version")
+    if written != FORMAT:
+        raise UserError(
+            f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads format "
+            f"{FORMAT} only, install the version that wrote it"
+        )
+    try:
+        return from_json(ModelSpec, content)
+    except (TypeError, UserError) as error:
+        raise UserError(f"{path} cannot be read ({error}): restore it or train again") from error

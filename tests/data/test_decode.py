@@ -101,6 +101,18 @@ def test_resize_scales_the_shorter_side_and_cuts_the_middle(tmp_path: Path, size
     np.testing.assert_array_equal(decode(path, 32, 3), np.asarray(expected))
 
 
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (20, 33), (7, 900), (32, 24)])
+def test_images_that_are_not_square_are_covered_too(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = Image.fromarray(random_bytes(size[1], size[0], 3))
+    path = save(image, tmp_path / "image.png")
+    decoded = decode(path, (24, 32), 3)
+    scale = max(32 / size[0], 24 / size[1])
+    width, height = round(size[0] * scale), round(size[1] * scale)
+    left, top = (width - 32) // 2, (height - 24) // 2
+    expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 24))
+    np.testing.assert_array_equal(decoded, np.asarray(expected))
+
+
 def test_a_common_size_and_common_channels(tmp_path: Path) -> None:
     def write(name: str, height: int, width: int, channels: int) -> Path:
         return save(Image.fromarray(np.squeeze(random_bytes(height, width, channels))), tmp_path / f"{name}.png")

@@ -5,10 +5,11 @@ device (:class:`HostPool` leaves them in host memory) and :class:`Stream` says w
 """
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.decode import Channels, decode, decode_all
+from normatch.data.decode import OnBad, decode, decode_all
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
+from normatch.data.items import Files, Items, Rows, find_items
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import HostPool, Pool
 from normatch.data.source import Archive, Source, sources
@@ -18,11 +19,14 @@ from normatch.data.stream import Stream
 __all__ = [
     "UNKNOWN",
     "Archive",
-    "Channels",
     "Corpus",
     "Dataset",
+    "Files",
     "HostPool",
+    "Items",
+    "OnBad",
     "Pool",
+    "Rows",
     "Source",
     "Split",
     "Stream",
@@ -31,6 +35,7 @@ __all__ = [
     "decode_all",
     "draw_split",
     "find_images",
+    "find_items",
     "get",
     "hold_out",
     "load_corpus",

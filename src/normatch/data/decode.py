@@ -1,9 +1,10 @@
 """Image files as arrays of bytes of one size: upright, 8 bits deep, on white where transparent, read by all cores."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -16,13 +17,16 @@ from normatch.errors import UserError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["SIZES", "SUFFIXES", "Channels", "Decoded", "OnBad", "decode", "decode_all", "resize_all"]
+__all__ = ["SIZES", "SUFFIXES", "Channels", "Decoded", "OnBad", "decode", "decode_all", "decode_batches", "resize_all"]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 """The sides to choose from where the images differ in size and the user names none."""
 
 Channels = Literal[1, 3]
+
+Size = int | tuple[int, int]
+"""The side of a square, or (H, W)."""
 
 OnBad = Literal["stop", "skip"]
 """An unreadable image ends the reading with an error, or is left out and listed."""
@@ -47,10 +51,10 @@ class Decoded:
     bad: tuple[str, ...]
 
 
-def decode(path: Path, size: int | None, channels: Channels) -> NDArray[np.uint8]:
-    """The image at ``path`` as (H, W, C): as large as it is, or with the square of side ``size`` from its middle.
+def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint8]:
+    """The image at ``path`` as (H, W, C): as large as it is, or with the part of ``size`` from its middle.
 
-    For the square the shorter side is scaled to ``size`` first (bilinear, antialiased, as Pillow does it).
+    For that part the image is first scaled until it just covers it (bilinear, antialiased, as Pillow does it).
     """
     from PIL import Image, ImageOps
 
@@ -60,19 +64,19 @@ def decode(path: Path, size: int | None, channels: Channels) -> NDArray[np.uint8
             plain = _plain(upright, "L" if channels == 1 else "RGB")
         except Exception as error:  # decoders raise nearly anything on a damaged file
             raise _unreadable(path, error) from error
-    if size is not None and plain.size != (size, size):
-        width, height = plain.size
-        scale = size / min(width, height)
-        width, height = max(size, round(width * scale)), max(size, round(height * scale))
-        left, top = (width - size) // 2, (height - size) // 2
-        plain = plain.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+    rows, columns = (size, size) if isinstance(size, int) else size or (plain.height, plain.width)
+    if plain.size != (columns, rows):
+        scale = max(columns / plain.width, rows / plain.height)
+        width, height = max(columns, round(plain.width * scale)), max(rows, round(plain.height * scale))
+        left, top = (width - columns) // 2, (height - rows) // 2
+        plain = plain.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + columns, top + rows))
     return np.array(plain, np.uint8).reshape(plain.height, plain.width, channels)
 
 
 def decode_all(
     paths: Sequence[Path],
     *,
-    size: int | None = None,
+    size: Size | None = None,
     channels: Channels | None = None,
     on_bad: OnBad = "stop",
 ) -> Decoded:
@@ -100,8 +104,30 @@ def decode_all(
         images[len(filled)] = image
         filled.append(position)
     if images is None:
-        images = np.empty((0, side or SIZES[0], side or SIZES[0], depth), np.uint8)
+        rows, columns = (side, side) if isinstance(side, int) else side or (SIZES[0], SIZES[0])
+        images = np.empty((0, rows, columns, depth), np.uint8)
     return Decoded(images[: len(filled)], np.array(filled, np.int64), tuple(bad[i] for i in sorted(bad)))
+
+
+def decode_batches(
+    paths: Sequence[Path], batch: int, *, size: Size, channels: Channels, on_bad: OnBad = "stop"
+) -> Iterator[Decoded]:
+    """The images ``batch`` by ``batch``, each batch read while the caller works on the one before: two in memory.
+
+    ``kept`` counts from the start of ``paths``.
+    """
+
+    def read(start: int) -> Decoded:
+        decoded = decode_all(paths[start : start + batch], size=size, channels=channels, on_bad=on_bad)
+        return replace(decoded, kept=decoded.kept + start)
+
+    ahead: deque[Future[Decoded]] = deque()
+    with ThreadPoolExecutor(1) as reader:
+        for start in range(0, len(paths), batch):
+            ahead.append(reader.submit(read, start))
+            if len(ahead) == 2:
+                yield ahead.popleft().result()
+        yield from (last.result() for last in ahead)
 
 
 def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
 from normatch.model import Model, ModelSpec
-from normatch.nets import suitable_backbone
+from normatch.nets import find_backbone, suitable_backbone
 from normatch.seeding import derive
 
 __all__ = ["Job", "open_corpus", "prepare"]
@@ -41,8 +41,11 @@ def open_corpus(config: Config) -> Corpus:
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 
-def prepare(config: Config, corpus: Corpus | None = None) -> Job:
-    """Read, check and build. The first weights are a function of the seed alone."""
+def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True) -> Job:
+    """Read, check and build. The first weights are a function of the seed alone.
+
+    ``pretrained`` is whether a backbone that brings weights takes them in: no need of it where a checkpoint will.
+    """
     runtime = Runtime.of(config)
     corpus = corpus or open_corpus(config)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
@@ -60,14 +63,17 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
             f"method {config.method!r} needs unlabelled items, and there are none: add some, "
             "set include_labelled, or choose a method that learns from labels alone"
         )
-    mean, std = _statistics(corpus.train)
+    backbone = suitable_backbone(corpus.train.shape) if config.backbone == "auto" else config.backbone
+    centre, scale = _statistics(corpus.train)
+    expected = find_backbone(backbone).statistics
+    mean, std = expected(corpus.train.shape) if expected else (tuple(centre.tolist()), tuple(scale.tolist()))
     head, auxiliary = method_type.heads(config.settings)
     spec = ModelSpec(
-        backbone=suitable_backbone(corpus.train.shape) if config.backbone == "auto" else config.backbone,
+        backbone=backbone,
         shape=corpus.train.shape,
         classes=corpus.train.classes,
-        mean=tuple(mean.tolist()),
-        std=tuple(std.tolist()),
+        mean=mean,
+        std=std,
         norm_momentum=config.norm_momentum,
         head=head,
         auxiliary=auxiliary,
@@ -75,9 +81,13 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
     task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive(config.seed, "weights"))
-        method = method_type(Model(spec), task, config.settings)
-    centre, scale = (torch.from_numpy(v).float().to(runtime.device) for v in (mean, std))
-    views = Views(spec.shape, config.augment, centre=centre, scale=scale)
+        model = Model(spec)
+        if pretrained:
+            model.backbone.load_pretrained()
+        method = method_type(model, task, config.settings)
+    # The views of vectors go by the data's own statistics.
+    units = [torch.from_numpy(v).float().to(runtime.device) for v in (centre, scale)]
+    views = Views(spec.shape, config.augment, centre=units[0], scale=units[1])
     method.to(runtime.device)
     if runtime.device.type == "cuda" and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

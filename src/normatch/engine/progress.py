@@ -12,7 +12,7 @@ from normatch.engine.recorder import Record
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Lines", "Progress", "downloading", "quiet", "shown"]
+__all__ = ["Lines", "Progress", "counting", "downloading", "quiet", "shown"]
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -63,6 +63,19 @@ def shown(title: str, done: int = 0) -> Iterator[Progress]:
             yield progress
     else:
         yield Lines(title)
+
+
+@contextmanager
+def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Told how many of ``total`` things are done: a live bar if standard error is a terminal, else nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with RichProgress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 @contextmanager

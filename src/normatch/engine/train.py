@@ -43,12 +43,14 @@ def train(config: Config, out: Path | str | None = None, *, resume: bool = False
     had never been stopped.
     """
     path = Path(out) if out is not None else Path("runs") / config.name
+    found = None
     if resume:
         run = Run.open(path)
         _must_match(run, config)
         if run.finished:
             return run
-        job = prepare(config)
+        found = checkpoint.load_latest(path / "checkpoint")
+        job = prepare(config, pretrained=found is None)
         if run.split.to_json() != job.split.to_json():
             raise UserError(f"the data has changed since {path} was started: its labelled items are others now")
     else:
@@ -57,7 +59,6 @@ def train(config: Config, out: Path | str | None = None, *, resume: bool = False
         run = Run.create(path, config, job.split)
     with job.runtime.scope():
         loop = Loop(job)
-        found = checkpoint.load_latest(path / "checkpoint")
         if found is not None:
             loop.step.load(found[1], found[0])
         run.forget_after(loop.step.done)

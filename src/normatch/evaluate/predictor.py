@@ -1,20 +1,43 @@
 """A trained model that predicts images, files and arrays."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from normatch.data import Channels, decode_all
+from normatch.data import Files, Items, OnBad, Rows
 from normatch.errors import UserError
-from normatch.inference import logits
 from normatch.model import Model
 from normatch.weights import load_model
 
-__all__ = ["Predictor", "load"]
+__all__ = ["BATCH", "Inputs", "Prediction", "Predictor", "load"]
+
+Inputs = NDArray[Any] | str | Path | Sequence[str | Path]
+"""uint8 images (N, H, W[, C]), feature vectors (N, D), or image files."""
+
+BATCH = 256
+
+
+class Prediction(NamedTuple):
+    """What a model says of one item; the last four are None where it has no flow."""
+
+    item: str | int
+    """Its path, or its row in the array."""
+    label: str
+    """The likeliest class."""
+    probability: float
+    """Of that class."""
+    flow_label: str | None = None
+    """The class that the flow finds likeliest: a second, generative opinion."""
+    flow_probability: float | None = None
+    agree: bool | None = None
+    """Whether both name the same class."""
+    flow_log_density: float | None = None
+    """log p(z) of the features: the lower, the less the item is like the training data."""
 
 
 def load(run: Path | str, device: str = "cpu") -> "Predictor":
@@ -22,62 +45,70 @@ def load(run: Path | str, device: str = "cpu") -> "Predictor":
 
     Reads ``model.safetensors`` and ``model.json`` only: the training config and data are not needed.
     """
+    has_cuda = torch.cuda.is_available()
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if has_cuda else "cpu"
+    if device.startswith("cuda") and not has_cuda:
+        raise UserError(f"device is {device!r}, but torch sees no GPU here: choose 'cpu' or 'auto'")
     return Predictor(load_model(Path(run)).to(device))
 
 
 class Predictor:
-    """Predicts classes of images (N, H, W[, C]) uint8, feature vectors (N, D), or image files."""
+    """Predicts classes of images (N, H, W[, C]) uint8, feature vectors (N, D), or image files.
+
+    Inputs go through the model ``batch`` at a time; of files, no more than two batches are in memory at once.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model.eval()
         self.classes = model.spec.classes
 
-    def predict_proba(self, inputs: NDArray[Any] | str | Path | Sequence[str | Path]) -> NDArray[np.float32]:
+    def predict_proba(self, inputs: Inputs, batch: int = BATCH) -> NDArray[np.float32]:
         """(N, K) probabilities of each class."""
-        p = logits(self.model, self._tensor(inputs)).softmax(1).cpu().numpy()
-        return np.asarray(p, dtype=np.float32)
+        with torch.inference_mode():
+            parts = [self.model(x).float().softmax(1).cpu() for _, x in self._batches(self._items(inputs), batch)]
+        return torch.cat([torch.empty(0, len(self.classes)), *parts]).numpy()
 
-    def predict(self, inputs: NDArray[Any] | str | Path | Sequence[str | Path]) -> list[str]:
+    def predict(self, inputs: Inputs, batch: int = BATCH) -> list[str]:
         """The name of the likeliest class of each input."""
-        return [self.classes[k] for k in self.predict_proba(inputs).argmax(1)]
+        return [self.classes[k] for k in self.predict_proba(inputs, batch).argmax(1)]
 
-    def label(self, paths: Sequence[Path]) -> list[dict[str, str]]:
-        """A row for each image file: its path, likeliest class and that class's probability."""
-        p = self.predict_proba(paths)
-        return [
-            {"path": str(path), "label": self.classes[row.argmax()], "probability": f"{row.max():.6f}"}
-            for path, row in zip(paths, p, strict=True)
-        ]
+    def label(self, inputs: Inputs, batch: int = BATCH, *, on_bad: OnBad = "stop") -> list[Prediction]:
+        """All that the model says of each input, the flow's opinion among it.
 
-    def _tensor(self, inputs: NDArray[Any] | str | Path | Sequence[str | Path]) -> torch.Tensor:
-        if isinstance(inputs, str | Path):
-            inputs = [inputs]
-        array = inputs if isinstance(inputs, np.ndarray) else self._decode(inputs)
+        ``on_bad`` is what becomes of unreadable files: an error, or they are left out.
+        """
+        return [row for rows in self.stream(self._items(inputs, on_bad), batch) for row in rows]
+
+    def stream(self, items: Items, batch: int = BATCH) -> Iterator[list[Prediction]]:
+        """A row for each item, batch by batch."""
+        for names, x in self._batches(items, batch):
+            with torch.inference_mode():
+                p, flow_p, density = self.model.opinions(x)
+            columns = [names, *self._best(p)]
+            if flow_p is not None and density is not None:
+                second = self._best(flow_p)
+                agree = [a == b for a, b in zip(columns[1], second[0], strict=True)]
+                columns += [*second, agree, density.tolist()]
+            yield [Prediction(*row) for row in zip(*columns, strict=True)]
+
+    def _best(self, p: Tensor) -> tuple[list[str], list[float]]:
+        probability, k = p.float().max(1)
+        return [self.classes[i] for i in k.tolist()], probability.tolist()
+
+    def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Items:
         shape = self.model.spec.shape
-        if len(shape) == 1:
-            if array.ndim != 2 or array.shape[1:] != shape:
-                raise UserError(f"features have shape {array.shape}: this model takes (N, {shape[0]})")
-            if not np.isfinite(array).all():
-                bad = int((~np.isfinite(array).all(1)).sum())
-                raise UserError(f"{bad} of {len(array)} feature vectors hold NaN or infinity: mend or drop them")
-            return torch.from_numpy(array.astype(np.float32))
-        if array.ndim == 3:
-            array = array[..., None]
-        channels, height, width = shape
-        if array.dtype != np.uint8 or array.ndim != 4 or array.shape[1:] != (height, width, channels):
-            raise UserError(
-                f"images are {array.dtype} of shape {array.shape}: this model takes uint8 "
-                f"(N, {height}, {width}, {channels}); give files to have them resized"
-            )
-        return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)
+        if isinstance(inputs, np.ndarray):
+            return Rows(inputs, shape)
+        return Files([Path(p) for p in ([inputs] if isinstance(inputs, str | Path) else inputs)], shape, on_bad)
 
-    def _decode(self, paths: Iterable[str | Path]) -> NDArray[np.uint8]:
-        shape = self.model.spec.shape
-        if len(shape) == 1:
-            raise UserError(f"this model takes feature vectors of length {shape[0]}, not image files: give an array")
-        channels: Channels = 1 if shape[0] == 1 else 3
-        # A model of images that are not square was trained on images that all had one size: they keep it.
-        size = shape[1] if shape[1] == shape[2] else None
-        return decode_all([Path(p) for p in paths], size=size, channels=channels).images
+    def _batches(self, items: Items, batch: int) -> Iterator[tuple[Sequence[str | int], Tensor]]:
+        """Names, and inputs as the model takes them, on its device."""
+        if batch < 1:
+            raise UserError(f"batch is {batch}: give a whole number of at least 1")
+        device = self.model.normalise.mean.device
+        for names, inputs in items.batches(batch):
+            if len(inputs):
+                # torch has no read-only tensors: a file mapped into memory is copied.
+                x = torch.from_numpy(np.require(inputs, requirements=["C", "W"])).to(device, non_blocking=True)
+                yield names, x.permute(0, 3, 1, 2) if x.ndim == 4 else x

@@ -13,6 +13,8 @@ from normatch.nets.backbone import (
     VectorShapes,
     backbones,
     create_backbone,
+    families,
+    find_backbone,
     register,
     suitable_backbone,
 )
@@ -25,6 +27,8 @@ __all__ = [
     "VectorShapes",
     "backbones",
     "create_backbone",
+    "families",
+    "find_backbone",
     "register",
     "suitable_backbone",
 ]

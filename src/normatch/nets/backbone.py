@@ -17,6 +17,8 @@ __all__ = [
     "VectorShapes",
     "backbones",
     "create_backbone",
+    "families",
+    "find_backbone",
     "register",
     "suitable_backbone",
 ]
@@ -40,6 +42,12 @@ class Backbone(nn.Module):
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
+
+    def load_pretrained(self) -> None:
+        """Takes in the weights that training starts from: for a network that brings some, fetched if need be.
+
+        Building a backbone never fetches anything, so a saved model is read without a network connection.
+        """
 
 
 class Shapes(Protocol):
@@ -96,6 +104,8 @@ class BackboneSpec:
         shapes: The shapes of one item that it takes.
         build: Makes it for a shape and a batch-norm momentum.
         norm_momentum: The batch-norm momentum (the share of the newest batch, as torch counts) unless told otherwise.
+        statistics: Mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights expect; None
+            where it starts at random, so that those of the data do.
     """
 
     name: str
@@ -103,6 +113,7 @@ class BackboneSpec:
     shapes: Shapes
     build: Callable[[Shape, float], Backbone]
     norm_momentum: float = 0.1
+    statistics: Callable[[Shape], tuple[tuple[float, ...], tuple[float, ...]]] | None = None
 
     def supports(self, shape: Shape) -> bool:
         """Whether it takes items of this shape: (C, H, W) or (D,)."""
@@ -111,10 +122,19 @@ class BackboneSpec:
 
 backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.zoo")
 
+families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbones", package="normatch.nets.zoo")
+"""Other libraries' networks, too many to list: the backbone ``FAMILY:NAME`` is ``families.get(FAMILY)(NAME)``."""
+
 
 def register(spec: BackboneSpec) -> None:
     """Adds a backbone under its name; the files of ``nets/zoo`` call it when they are imported."""
     backbones.add(spec.name, spec)
+
+
+def find_backbone(name: str) -> BackboneSpec:
+    """The backbone of a name: one of ``backbones.names()``, or ``FAMILY:NAME``."""
+    family, colon, member = name.partition(":")
+    return families.get(family)(member) if colon and family in families else backbones.get(name)
 
 
 def suitable_backbone(shape: Shape) -> str:
@@ -135,7 +155,7 @@ def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None)
     """Builds the backbone of a name for items of a shape, with weights drawn from torch's global generator.
 
     Arguments:
-        name: One of ``backbones.names()``.
+        name: One of ``backbones.names()``, or ``FAMILY:NAME``, whose pretrained weights are not fetched here.
         shape: The shape of one item, (C, H, W) or (D,).
         norm_momentum: The batch-norm momentum in place of the backbone's own; nothing to a backbone without batch norm.
 
@@ -144,7 +164,7 @@ def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None)
         >>> net.features
         128
     """
-    spec = backbones.get(name)
+    spec = find_backbone(name)
     shape = tuple(shape)
     if not spec.supports(shape):
         fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]

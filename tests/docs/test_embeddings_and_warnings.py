@@ -13,7 +13,7 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.engine import diagnosis, train
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

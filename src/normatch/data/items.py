@@ -1,0 +1,152 @@
+"""What is to be predicted, batch by batch: image files, read ahead, or the rows of an array; never all at once."""
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data.decode import Channels, OnBad, decode_batches
+from normatch.data.folder import find_images
+from normatch.data.reason import reason
+from normatch.errors import UserError
+
+__all__ = ["Files", "Items", "Portion", "Rows", "find_items"]
+
+ARRAYS = (".npy", ".npz")
+
+Shape = tuple[int, ...]
+
+
+class Portion(NamedTuple):
+    """Some of the items: what each is called, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
+
+    names: Sequence[str | int]
+    inputs: NDArray[Any]
+
+
+class Items(Protocol):
+    """Things to predict, all of the shape that a model takes."""
+
+    column: str
+    """What the names of the items are: paths, or numbers of rows."""
+    skipped: list[str]
+    """Why each item that was left out so far could not be read."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int) -> Iterator[Portion]: ...
+
+
+class Files:
+    """Image files, brought to the size and the channels of ``shape`` (C, H, W) as training does."""
+
+    column = "path"
+
+    def __init__(self, paths: Sequence[Path], shape: Shape, on_bad: OnBad = "stop") -> None:
+        if len(shape) == 1:
+            raise UserError(f"this model takes feature vectors of length {shape[0]}, not image files: give an array")
+        self._paths, self._shape, self._on_bad = paths, shape, on_bad
+        self.skipped: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def batches(self, size: int) -> Iterator[Portion]:
+        depth, height, width = self._shape
+        channels: Channels = 1 if depth == 1 else 3
+        self.skipped.clear()
+        for decoded in decode_batches(self._paths, size, size=(height, width), channels=channels, on_bad=self._on_bad):
+            self.skipped += decoded.bad
+            yield Portion([str(self._paths[i]) for i in decoded.kept], decoded.images)
+        if self._paths and len(self.skipped) == len(self._paths):
+            raise UserError(f"none of the {len(self)} images can be read; the first: {self.skipped[0]}")
+
+
+class Rows:
+    """The rows of an array: uint8 images (N, H, W[, C]) or finite feature vectors (N, D). ``where`` is its file."""
+
+    column = "item"
+
+    def __init__(self, array: NDArray[Any], shape: Shape, where: str = "") -> None:
+        self._array, self._where = array, f"{where}: " if where else ""
+        self.skipped: list[str] = []
+        self._vectors = len(shape) == 1
+        if self._vectors:
+            if array.ndim != 2 or array.shape[1:] != shape or array.dtype.kind not in "fiu":
+                raise UserError(
+                    f"{self._where}features are {array.dtype} of shape {array.shape}: this model takes numbers "
+                    f"(N, {shape[0]})"
+                )
+            return
+        channels, height, width = shape
+        form = array.shape[1:] if array.ndim != 3 else (*array.shape[1:], 1)
+        if array.dtype != np.uint8 or form != (height, width, channels):
+            raise UserError(
+                f"{self._where}images are {array.dtype} of shape {array.shape}: this model takes uint8 "
+                f"(N, {height}, {width}, {channels}); give files to have them resized"
+            )
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def batches(self, size: int) -> Iterator[Portion]:
+        for start in range(0, len(self), size):
+            rows = self._array[start : start + size]
+            if self._vectors:
+                with np.errstate(over="ignore"):
+                    rows = rows.astype(np.float32)
+                finite = np.isfinite(rows).all(1)
+                if not finite.all():
+                    raise UserError(
+                        f"{self._where}row {start + int(finite.argmin())} of the features holds NaN or infinity, or "
+                        "overflows float32: mend or drop it"
+                    )
+            elif rows.ndim == 3:
+                rows = rows[..., None]
+            yield Portion(range(start, start + len(rows)), rows)
+
+
+def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_bad: OnBad = "stop") -> Items:
+    """Image files, all images of folders, or the rows of one ``.npy`` or ``.npz`` file.
+
+    A place called ``-`` stands for the paths in ``listed``, one a line.
+    """
+    wanted: list[Path] = []
+    for place in places:
+        if place == Path("-"):
+            wanted += [Path(line) for line in map(str.strip, listed) if line]
+        else:
+            wanted.append(place)
+    if not wanted:
+        raise UserError("nothing to predict: give image files, folders or an array, or paths on standard input with -")
+    arrays = [place for place in wanted if place.suffix.lower() in ARRAYS and not place.is_dir()]
+    if not arrays:
+        return Files(find_images(wanted), shape, on_bad)
+    if len(wanted) > 1:
+        raise UserError(f"{arrays[0]} is given with other inputs: predict one array at a time, whose rows are numbered")
+    return Rows(_read(arrays[0]), shape, str(arrays[0]))
+
+
+def _read(path: Path) -> NDArray[Any]:
+    """The array of a file, left on the disk where it is stored as it is."""
+    if not path.is_file():
+        raise UserError(f"no such file or folder: {path}")
+    try:
+        if path.suffix.lower() == ".npy":
+            # Not numpy.load, which leaves a file open that it cannot read.
+            return np.lib.format.open_memmap(path, mode="r")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            names = content.files
+            name = next((name for name in ("images", "x") if name in names), names[0] if len(names) == 1 else None)
+            if name is None:
+                raise UserError(f"{path} has {', '.join(names) or 'nothing'}: it must have 'images' (or 'x')")
+            rows: NDArray[Any] = content[name]
+            return rows
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.save or numpy.savez") from error

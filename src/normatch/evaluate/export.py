@@ -1,0 +1,204 @@
+"""A trained model as one file for programs without us: ONNX, or a program of ``torch.export``.
+
+Both take inputs as they are (uint8 images or float vectors, normalised inside), any number of them at once, and give
+probabilities, and the flow's opinion where the model has a flow.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+import normatch
+from normatch.data.reason import reason
+from normatch.errors import UserError
+from normatch.files import must_be_free, replacing
+from normatch.model import Model
+from normatch.weights import load_model
+
+__all__ = ["Format", "Served", "export_model", "export_run"]
+
+Format = Literal["onnx", "torch"]
+
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
+
+TOLERANCES = {"probabilities": 1e-4, "flow_log_density": 1e-3}
+"""By which the file's answers may differ from the model's own, as a share of the largest of these above 1."""
+
+CHECKED = 16
+"""Inputs on which they are compared before the file takes its place."""
+
+LARGEST = 2**31 - 2**20
+"""Bytes of weights that fit into one ONNX file, a protocol buffer."""
+
+
+class Served(nn.Module):
+    """A model from inputs as users have them, images (N, H, W, C) or vectors (N, D), to named outputs."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.images = len(model.spec.shape) == 3
+        self.input = "images" if self.images else "features"
+        self.shape = (*model.spec.shape[1:], *model.spec.shape[:1])
+        """Of one input: (H, W, C) or (D,)."""
+        has_flow = model.flow is not None
+        self.outputs = ("probabilities", *(("flow_probabilities", "flow_log_density") if has_flow else ()))
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        said = self.model.opinions(inputs.permute(0, 3, 1, 2) if self.images else inputs)
+        return tuple(part for part in said if part is not None)
+
+    def example(self, n: int) -> Tensor:
+        """Inputs like the training data: of its mean and deviation, from a fixed seed."""
+        spec = self.model.spec
+        generator = torch.Generator().manual_seed(0)
+        mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
+        x = mean + std * torch.randn(n, *self.shape, generator=generator)
+        return x.round().clamp(0, 255).to(torch.uint8) if self.images else x
+
+    def describe(self) -> dict[str, Any]:
+        """What the file says of itself."""
+        spec = self.model.spec
+        return {
+            "classes": list(spec.classes),
+            "shape": list(self.shape),
+            "backbone": spec.backbone,
+            "normatch": normatch.__version__,
+        }
+
+
+def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, force: bool = False) -> str:
+    """Write the model of a run to ``out`` (``model.onnx`` or ``model.pt2`` in its folder), and say so in a line."""
+    out = out or run / f"model{SUFFIXES[format]}"
+    if out.suffix != SUFFIXES[format]:
+        raise UserError(f"out is {out}: the name of a file of format {format} ends in {SUFFIXES[format]}")
+    model = load_model(run)
+    must_be_free(out, force=force)
+    served = Served(model)
+    difference = export_model(served, format, out)
+    shape = ", ".join(map(str, ("N", *served.shape)))
+    return (
+        f"{out}: {out.stat().st_size / 1e6:.1f} MB, from {served.input} ({shape}) to {', '.join(served.outputs)}; "
+        f"differs from PyTorch by {difference:.0e} at most on {CHECKED} inputs"
+    )
+
+
+def export_model(served: Served, format: Format, out: Path) -> float:
+    """Write it, and return by how much its probabilities differ from the model's; nothing is written if by too much."""
+    write, run = (_write_onnx, _run_onnx) if format == "onnx" else (_write_torch, _run_torch)
+    with replacing(out) as part, _without_noise():
+        part.write_bytes(write(served, _program(served)))
+        inputs = served.example(CHECKED)
+        with torch.inference_mode():
+            expected = [output.numpy() for output in served(inputs)]
+        differences = {
+            name: float(np.abs(mine - own).max() / max(1.0, np.abs(own).max()))
+            for name, mine, own in zip(served.outputs, run(part, inputs), expected, strict=True)
+        }
+        for name, allowed in TOLERANCES.items():
+            if not differences.get(name, 0.0) <= allowed:
+                raise RuntimeError(
+                    f"{name} of the exported model differ from the trained one's by {differences[name]}: "
+                    "nothing was written"
+                )
+    return differences["probabilities"]
+
+
+def _program(served: Served) -> ExportedProgram:
+    # Two inputs, because one would be taken for a constant.
+    batch = torch.export.Dim("batch")
+    return torch.export.export(served, (served.example(2),), dynamic_shapes=({0: batch},))
+
+
+def _write_torch(served: Served, program: ExportedProgram) -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={"normatch.json": json.dumps(served.describe())})
+    return buffer.getvalue()
+
+
+def _run_torch(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
+    with torch.inference_mode():
+        program = torch.export.load(io.BytesIO(path.read_bytes())).module()
+        return [output.numpy() for output in program(inputs)]
+
+
+def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
+    weights = sum(t.numel() * t.element_size() for t in served.state_dict().values())
+    if weights > LARGEST:
+        raise UserError(f"the weights take {weights / 1e9:.1f} GB, more than one ONNX file holds: export to torch")
+    translations = _translations()
+    try:
+        exported = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=[served.input],
+            output_names=served.outputs,
+            dynamic_shapes={"inputs": {0: "batch"}},
+            custom_translation_table=translations,
+            verbose=False,
+        )
+    except torch.onnx.errors.OnnxExporterError as error:
+        why: BaseException = error
+        while why.__cause__ is not None:
+            why = why.__cause__
+        raise UserError(
+            f"backbone {served.model.spec.backbone!r} cannot be told in ONNX ({reason(why)}): export to torch"
+        ) from error
+    assert exported is not None
+    exported.model.producer_name, exported.model.producer_version = "normatch", normatch.__version__
+    for name, value in served.describe().items():
+        # ONNX takes text only.
+        exported.model.metadata_props[name] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    content: bytes = exported.model_proto.SerializeToString()
+    return content
+
+
+def _run_onnx(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    outputs: list[NDArray[Any]] = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    return outputs
+
+
+def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """The flow's distances, which torch's exporter has no translation of."""
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript
+    except ImportError as error:
+        raise UserError(f"ONNX export needs {error.name}: pip install 'normatch[export]'") from error
+    del onnx, onnxruntime
+    op: Any = onnxscript.opset18
+
+    def distances(x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
+        differences = op.Sub(op.Unsqueeze(x1, op.Constant(value_ints=[-2])), x2)
+        return op.ReduceL2(differences, op.Constant(value_ints=[-1]), keepdims=0)
+
+    return {torch.ops.aten.cdist.default: distances}
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Without what torch says to its own authors: that it uses what it deprecates, and that torchvision is missing."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+            yield
+    finally:
+        log.setLevel(level)

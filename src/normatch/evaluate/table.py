@@ -1,0 +1,139 @@
+"""A table of predictions in a file: CSV, or Parquet where pyarrow is installed."""
+
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from normatch.data import OnBad, find_items
+from normatch.engine.progress import counting
+from normatch.errors import UserError
+from normatch.evaluate.predictor import BATCH, Prediction, load
+from normatch.files import must_be_free, replacing
+
+__all__ = ["predict_to", "written"]
+
+SUFFIXES = (".csv", ".parquet")
+
+FLOWLESS = 3
+"""Columns that every model has: the fields of a prediction that come before the flow's."""
+
+ROW_GROUP = 65_536
+
+
+class Write(Protocol):
+    """Takes rows as they come."""
+
+    def __call__(self, rows: Sequence[Prediction]) -> None: ...
+
+
+def predict_to(
+    run: Path,
+    inputs: Sequence[Path],
+    out: Path | None = None,
+    *,
+    on_bad: OnBad = "stop",
+    batch: int = BATCH,
+    device: str = "auto",
+    force: bool = False,
+) -> str:
+    """Predict files, folders or an array into a table, and say in a line or more what was done.
+
+    Rows are written as they are made; a file takes its place when it is whole. Without ``out`` they go to standard
+    output.
+    """
+    if out is not None:
+        _check(out, force)
+    model = load(run, device)
+    items = find_items(inputs, sys.stdin, model.model.spec.shape, on_bad)
+    columns = [items.column, *Prediction._fields[1 : None if model.model.flow else FLOWLESS]]
+    done = 0
+    with written(out, columns) as write, counting("predict", len(items)) as progress:
+        for rows in model.stream(items, batch):
+            write(rows)
+            done += len(rows)
+            progress(done)
+    skipped = [f"{len(items.skipped)} unreadable images skipped:", *items.skipped] if items.skipped else []
+    return "\n".join([f"{done} predictions: {out or 'standard output'}", *skipped])
+
+
+@contextmanager
+def written(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
+    """A table that grows by rows, of which the first ``columns`` are written; on standard output where ``out`` is
+    None."""
+    if out is None:
+        with _csv(sys.stdout, columns) as write:
+            yield write
+        return
+    with replacing(out) as part:
+        if out.suffix.lower() == ".csv":
+            with part.open("w", newline="", encoding="utf-8") as file, _csv(file, columns) as write:
+                yield write
+        else:
+            with _parquet(part, columns) as write:
+                yield write
+
+
+def _check(out: Path, force: bool) -> None:
+    if out.suffix.lower() not in SUFFIXES:
+        raise UserError(f"out is {out}: give a name that ends in {' or '.join(SUFFIXES)}")
+    must_be_free(out, force=force)
+    if out.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+@contextmanager
+def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
+    table = csv.writer(file, lineterminator="\n")
+    # The heading comes with the first rows: what goes wrong before them leaves standard output empty.
+    heading = [columns]
+
+    def write(rows: Sequence[Prediction]) -> None:
+        if heading:
+            table.writerow(heading.pop())
+        table.writerows([_text(value) for value in row[: len(columns)]] for row in rows)
+
+    yield write
+    write([])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
+    pa, pq = _pyarrow()
+    text, number = pa.string(), pa.float32()
+    kinds = [text if columns[0] == "path" else pa.int64(), text, number, text, number, pa.bool_(), number]
+    schema = pa.schema(list(zip(columns, kinds, strict=False)))
+    waiting: list[tuple[Any, ...]] = []
+
+    def flush() -> None:
+        if waiting:
+            table.write_table(pa.table([list(values) for values in zip(*waiting, strict=True)], schema=schema))
+            waiting.clear()
+
+    def write(rows: Sequence[Prediction]) -> None:
+        waiting.extend(row[: len(columns)] for row in rows)
+        if len(waiting) >= ROW_GROUP:
+            flush()
+
+    with pq.ParquetWriter(path, schema) as table:
+        yield write
+        flush()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError(
+            "a .parquet file needs pyarrow: pip install 'normatch[parquet]', or write a .csv file"
+        ) from error
+    return pyarrow, pyarrow.parquet

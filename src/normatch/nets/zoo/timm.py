@@ -1,0 +1,119 @@
+"""Networks of the timm library, pretrained or not: ``timm:resnet18.a1_in1k``, ``timm-scratch:resnet18``."""
+
+import difflib
+from functools import partial
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+from normatch.data.reason import reason
+from normatch.errors import UserError
+from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, families
+
+__all__ = ["TimmNetwork"]
+
+PRETRAINED, SCRATCH = "timm", "timm-scratch"
+
+# What a network takes is found out by building it; beyond this side nothing is meant seriously.
+SHAPES = ImageShapes(1, 4096)
+
+
+class TimmNetwork(Backbone):
+    """A network of timm without its last layer, its batch norms with one momentum.
+
+    Arguments:
+        name: What timm calls it.
+        pretrained: Whether it starts from timm's weights: :meth:`load_pretrained` fetches them.
+        shape: (C, H, W) of an image. For one channel timm sums the first layer's weights over the colours.
+        norm_momentum: The batch-norm momentum.
+    """
+
+    def __init__(self, name: str, pretrained: bool, shape: tuple[int, ...], norm_momentum: float) -> None:
+        net = _timm().create_model(name, pretrained=False, num_classes=0, in_chans=shape[0])
+        # timm's own word on the number of features does not hold for all its networks.
+        super().__init__(features=_features(name, net, shape))
+        self.name, self.pretrained, self.channels = name, pretrained, shape[0]
+        self.net = net
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
+                module.momentum = norm_momentum
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) to features (N, features)."""
+        features: Tensor = self.net(x)
+        return features
+
+    def load_pretrained(self) -> None:
+        if not self.pretrained:
+            return
+        try:
+            start = _timm().create_model(self.name, pretrained=True, num_classes=0, in_chans=self.channels)
+        except Exception as error:  # of the network, the hub, the cache, the file: their libraries raise many kinds
+            raise UserError(
+                f"cannot fetch the weights of timm's {self.name} ({reason(error)}): mend the connection, or start "
+                f"without them with --backbone {SCRATCH}:{self.name}"
+            ) from error
+        self.net.load_state_dict(start.state_dict())
+
+
+def _spec(pretrained: bool, name: str) -> BackboneSpec:
+    timm = _timm()
+    known = {*timm.list_models(), *timm.list_models(pretrained=True)}
+    family = PRETRAINED if pretrained else SCRATCH
+    if name not in known:
+        close = difflib.get_close_matches(name, sorted(known), n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "see timm.list_models() in Python"
+        raise UserError(f"backbone is {family + ':' + name!r}: timm {timm.__version__} has no such network; {hint}")
+    return BackboneSpec(
+        name=f"{family}:{name}",
+        summary=f"timm's {name}, {'pretrained' if pretrained else 'from random weights'}",
+        shapes=SHAPES,
+        build=partial(TimmNetwork, name, pretrained),
+        statistics=partial(_statistics, name) if pretrained else None,
+    )
+
+
+def _statistics(name: str, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean and deviation of the images that the weights were trained on; of grey images, the mean of the colours'.
+
+    timm has them on the scale 0 … 1.
+    """
+    config = _timm().get_pretrained_cfg(name)
+    mean, std = (tuple(255.0 * value for value in values) for values in (config.mean, config.std))
+    return (mean, std) if len(mean) == shape[0] else ((sum(mean) / len(mean),), (sum(std) / len(std),))
+
+
+def _features(name: str, net: nn.Module, shape: tuple[int, ...]) -> int:
+    """The width of what the network makes of an image of this shape."""
+    net.eval()
+    try:
+        with torch.no_grad():
+            features: Tensor = net(torch.zeros(1, *shape))
+    except Exception as error:  # each network has its own way to say that it dislikes a size
+        side = getattr(net, "pretrained_cfg", {}).get("input_size", shape)[-1]
+        raise UserError(
+            f"timm's {name} does not take images of shape {shape} ({reason(error)}): set image_size to {side}"
+        ) from error
+    net.train()
+    return features.shape[1]
+
+
+def _timm() -> ModuleType:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        if error.name != "timm":
+            raise UserError(f"timm cannot be imported ({error}): install it anew with pip") from error
+        raise UserError("this backbone needs timm: pip install 'normatch[timm]'") from None
+    except Exception as error:  # a torchvision that was built for another torch fails as it likes
+        raise UserError(
+            f"timm cannot be imported ({reason(error)}): install the torchvision that belongs to torch "
+            f"{torch.__version__}"
+        ) from error
+    module: ModuleType = timm
+    return module
+
+
+families.add(PRETRAINED, partial(_spec, True))
+families.add(SCRATCH, partial(_spec, False))

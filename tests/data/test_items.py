@@ -1,0 +1,133 @@
+"""What is to be predicted arrives in batches, in order, and says what is wrong with it."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from normatch.data.decode import Channels, decode
+from normatch.data.items import Files, Rows, find_items
+from normatch.errors import UserError
+from tests.data.original_formats import random_bytes
+
+SHAPE = (3, 6, 9)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "in" / f"{i}.png" for i in range(5)]
+    paths[0].parent.mkdir()
+    for path, image in zip(paths, random_bytes(5, 6, 9, 3), strict=True):
+        Image.fromarray(image).save(path)
+    return paths
+
+
+@given(n=st.integers(0, 30), size=st.integers(1, 40))
+def test_batches_of_rows_are_the_array(n: int, size: int) -> None:
+    array = np.arange(n * 12, dtype=np.uint8).reshape(n, 2, 2, 3)
+    portions = list(Rows(array, (3, 2, 2)).batches(size))
+    assert all(len(portion.inputs) <= size for portion in portions)
+    assert [i for portion in portions for i in portion.names] == list(range(n))
+    np.testing.assert_array_equal(np.concatenate([array[:0], *(portion.inputs for portion in portions)]), array)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_batches_of_files_are_the_images(size: int, pictures: list[Path]) -> None:
+    items = Files(pictures, SHAPE)
+    portions = list(items.batches(size))
+    assert len(items) == 5
+    assert [name for portion in portions for name in portion.names] == list(map(str, pictures))
+    np.testing.assert_array_equal(np.concatenate([portion.inputs for portion in portions]), random_bytes(5, 6, 9, 3))
+
+
+def test_no_more_than_two_batches_of_files_are_read_ahead(
+    pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("normatch.data.decode")
+    opened: list[Path] = []
+
+    def counted(path: Path, size: tuple[int, int], channels: Channels) -> NDArray[np.uint8]:
+        opened.append(path)
+        return decode(path, size, channels)
+
+    monkeypatch.setattr(module, "decode", counted)
+    for done, _ in enumerate(Files(pictures * 20, SHAPE).batches(4), 1):
+        assert len(opened) <= 4 * (done + 1)
+    assert len(opened) == 100
+
+
+def test_an_unreadable_file_stops_or_is_skipped(pictures: list[Path]) -> None:
+    pictures[2].write_text("<html>")
+    with pytest.raises(UserError, match=r"cannot read image .*2\.png"):
+        list(Files(pictures, SHAPE).batches(2))
+    items = Files(pictures, SHAPE, "skip")
+    for _ in range(2):
+        names = [name for portion in items.batches(2) for name in portion.names]
+        assert names == [str(p) for i, p in enumerate(pictures) if i != 2]
+        assert len(items.skipped) == 1
+        assert "2.png" in items.skipped[0]
+    for path in pictures:
+        path.write_text("<html>")
+    with pytest.raises(UserError, match=r"none of the 5 images can be read; the first: .*0\.png"):
+        list(Files(pictures, SHAPE, "skip").batches(2))
+
+
+def test_wrong_arrays_are_named() -> None:
+    with pytest.raises(UserError, match=r"a\.npy: images are uint8 of shape \(4, 8, 8\): this model takes uint8"):
+        Rows(np.zeros((4, 8, 8), np.uint8), SHAPE, "a.npy")
+    with pytest.raises(UserError, match=r"images are float64 of shape"):
+        Rows(np.zeros((4, 6, 9, 3)), SHAPE)
+    with pytest.raises(UserError, match=r"features are float64 of shape \(4, 7\): this model takes numbers \(N, 5\)"):
+        Rows(np.zeros((4, 7)), (5,))
+    with pytest.raises(UserError, match=r"features are <U1 of shape"):
+        Rows(np.full((4, 5), "a"), (5,))
+    for bad in (np.nan, np.inf, 1e300):
+        features = np.zeros((40, 5))
+        features[33, 2] = bad
+        with (
+            pytest.raises(UserError, match=r"row 33 of the features holds NaN or infinity"),
+            np.errstate(over="ignore"),
+        ):
+            list(Rows(features, (5,)).batches(8))
+    with pytest.raises(UserError, match=r"takes feature vectors of length 5, not image files: give an array"):
+        Files([Path("a.png")], (5,))
+
+
+def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
+    images = random_bytes(4, 6, 9, 3)
+    np.save(tmp_path / "a.npy", images)
+    np.savez(tmp_path / "a.npz", images=images, labels=np.arange(4))
+    np.savez(tmp_path / "one.npz", images)
+    np.savez(tmp_path / "two.npz", a=images, b=images)
+    for name in ("a.npy", "a.npz", "one.npz"):
+        items = find_items([tmp_path / name], [], SHAPE)
+        assert (items.column, len(items)) == ("item", 4)
+        np.testing.assert_array_equal(next(items.batches(9)).inputs, images)
+    folder = pictures[0].parent
+    assert len(find_items([folder, pictures[0]], [], SHAPE)) == 6
+    listed = find_items([Path("-")], [f"{pictures[3]}\n", "\n", f"{pictures[1]}\n"], SHAPE)
+    assert [name for portion in listed.batches(9) for name in portion.names] == [str(pictures[3]), str(pictures[1])]
+    with pytest.raises(UserError, match=r"two\.npz has a, b: it must have 'images' \(or 'x'\)"):
+        find_items([tmp_path / "two.npz"], [], SHAPE)
+    with pytest.raises(UserError, match=r"a\.npy is given with other inputs: predict one array at a time"):
+        find_items([tmp_path / "a.npy", folder], [], SHAPE)
+    for empty in ([], [Path("-")]):
+        with pytest.raises(UserError, match="nothing to predict"):
+            find_items(empty, ["\n"], SHAPE)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_damaged_arrays_are_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    with pytest.raises(UserError, match=f"no such file or folder: {path}"):
+        find_items([path], [], SHAPE)
+    for content in (b"", b"<html>", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"cannot read {path}") as caught:
+            find_items([path], [], SHAPE)
+        assert "\n" not in str(caught.value)

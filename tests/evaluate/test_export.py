@@ -1,0 +1,163 @@
+"""Exported files, run by other libraries, say what the model says."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import normatch
+from normatch.cli import main
+from normatch.errors import UserError
+from normatch.evaluate import export
+from normatch.evaluate.export import Served, export_model, export_run
+from normatch.model import HeadSpec, Model, ModelSpec
+from normatch.nets import backbones
+from normatch.weights import save_model
+from tests.nets.test_contract import shape_of
+
+CLASSES = ("kat", "hond", "één vogel", "鱼")
+
+
+def served(backbone: str, *, flow: bool = True) -> Served:
+    """A model with statistics of data, whose opinions are neither all alike nor all certain."""
+    torch.manual_seed(0)
+    shape = shape_of(backbone)
+    n = shape[0]
+    auxiliary = (HeadSpec("nfc", layers=2, hidden=8, means="normal"),) if flow else ()
+    spec = ModelSpec(
+        backbone, shape, CLASSES, tuple(90.0 + i for i in range(n)), (60.0,) * n, norm_momentum=1.0, auxiliary=auxiliary
+    )
+    model = Model(spec)
+    example = Served(model).example(64)
+    with torch.no_grad():
+        model.train()(example.permute(0, 3, 1, 2) if len(shape) == 3 else example)
+        model.head.weight.mul_(2)  # type: ignore[operator]
+        if model.flow:
+            model.flow.mixture.means.mul_(0.1)
+    return Served(model)
+
+
+def session(path: Path) -> Any:
+    return onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("backbone", backbones.names())
+def test_onnx_equals_pytorch(backbone: str, tmp_path: Path) -> None:
+    model, path = served(backbone), tmp_path / "model.onnx"
+    export_model(model, "onnx", path)
+    assert list(tmp_path.iterdir()) == [path]
+    runtime = session(path)
+    name = "images" if len(shape_of(backbone)) == 3 else "features"
+    (entrance,) = runtime.get_inputs()
+    assert (entrance.name, entrance.shape) == (name, ["batch", *model.shape])
+    assert entrance.type == ("tensor(uint8)" if name == "images" else "tensor(float)")
+    exits = [(exit.name, exit.shape) for exit in runtime.get_outputs()]
+    assert exits == [
+        ("probabilities", ["batch", 4]),
+        ("flow_probabilities", ["batch", 4]),
+        ("flow_log_density", ["batch"]),
+    ]
+    about = runtime.get_modelmeta()
+    assert (about.producer_name, about.custom_metadata_map["normatch"]) == ("normatch", normatch.__version__)
+    assert json.loads(about.custom_metadata_map["classes"]) == list(CLASSES)
+    assert json.loads(about.custom_metadata_map["shape"]) == list(model.shape)
+
+    # The flow's posterior comes from sums of squares over all features, in float32: for the 512 of ResNet-18 PyTorch's
+    # own is 8e-5 from that of float64, and ONNX Runtime's 7e-5 to another side.
+    flow_tolerance = 1e-4 if model.model.backbone.features <= 128 else 5e-4
+    n = 40 if backbone == "wrn-28-8" else 1_000  # the same code as wrn-28-2, sixteen times the work
+    inputs = model.example(n)
+    for start, end in ((0, 1), (1, 8), *((i, i + 128) for i in range(8, n, 128))):
+        got = runtime.run(None, {name: inputs[start:end].numpy()})
+        with torch.inference_mode():
+            expected = model(inputs[start:end])
+        np.testing.assert_allclose(got[0], expected[0], atol=1e-4, rtol=0)
+        np.testing.assert_allclose(got[1], expected[1], atol=flow_tolerance, rtol=0)
+        np.testing.assert_allclose(got[2], expected[2], rtol=1e-4, atol=1e-3)
+    assert 0.3 < got[0].max(1).mean() < 0.98
+    assert 0.3 < got[1].max(1).mean() < 0.98
+
+
+def test_torch_program_equals_pytorch(tmp_path: Path) -> None:
+    model, path = served("small-wide"), tmp_path / "model.pt2"
+    export_model(model, "torch", path)
+    assert list(tmp_path.iterdir()) == [path]
+    extra = {"normatch.json": ""}
+    program = torch.export.load(path, extra_files=extra).module()
+    assert json.loads(extra["normatch.json"])["classes"] == list(CLASSES)
+    for n in (1, 2, 50):
+        inputs = model.example(n)
+        with torch.inference_mode():
+            for mine, other in zip(program(inputs), model(inputs), strict=True):
+                torch.testing.assert_close(mine, other)
+
+
+def test_a_model_without_a_flow_has_one_output(tmp_path: Path) -> None:
+    export_model(served("linear", flow=False), "onnx", tmp_path / "model.onnx")
+    assert [exit.name for exit in session(tmp_path / "model.onnx").get_outputs()] == ["probabilities"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    save_model(served("linear", flow=False).model, tmp_path)
+    return tmp_path
+
+
+def test_an_existing_file_is_replaced_only_by_force(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "model.pt2"
+    path.write_text("mine")
+    assert main(["export", str(run), "--format", "torch"]) == 2
+    assert "model.pt2 exists already: choose another --out, or replace it with --force" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert main(["export", str(run), "--format", "torch", "--force"]) == 0
+    said = capsys.readouterr()
+    assert f"{path}: 0.0 MB, from features (N, 5) to probabilities; differs from PyTorch by" in said.out
+    assert said.err == ""
+    torch.export.load(path)
+
+
+def test_a_file_that_says_something_else_is_not_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(run.iterdir())
+    monkeypatch.setattr(export, "_run_torch", lambda path, inputs: [np.zeros((len(inputs), 4))])
+    with pytest.raises(RuntimeError, match=r"probabilities of the exported model differ .* by 0\.\d+: nothing was"):
+        export_run(run, "torch")
+    assert sorted(run.iterdir()) == before
+
+
+@pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
+def test_onnx_without_its_libraries(missing: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(run.iterdir())
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UserError, match=rf"ONNX export needs {missing}: pip install 'normatch\[export\]'"):
+        export_run(run)
+    assert sorted(run.iterdir()) == before
+
+
+def test_wrong_wishes_are_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"out is a\.pt2: the name of a file of format onnx ends in \.onnx"):
+        export_run(run, "onnx", Path("a.pt2"))
+    with pytest.raises(UserError, match=r"nowhere is no folder that can be written to; choose another --out"):
+        export_run(run, "torch", tmp_path / "nowhere" / "a.pt2")
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(UserError, match=r"folder\.onnx is a folder: give the name of a file"):
+        export_run(run, "onnx", tmp_path / "folder.onnx")
+    monkeypatch.setattr(export, "LARGEST", 10)
+    with pytest.raises(UserError, match=r"more than one ONNX file holds: export to torch"):
+        export_run(run)
+
+
+def test_a_network_that_onnx_cannot_tell_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the flow would be, were its distances not translated."""
+    save_model(served("linear").model, run)
+    monkeypatch.setattr(export, "_translations", dict)
+    with pytest.raises(
+        UserError, match=r"backbone 'linear' cannot be told in ONNX \(.*cdist.*\): export to torch"
+    ) as caught:
+        export_run(run)
+    assert "\n" not in str(caught.value)
+    assert not (run / "model.onnx").exists()

@@ -1,0 +1,170 @@
+"""Networks of timm, whose place a small stand-in takes: timm itself needs a torchvision that fits torch."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import normatch
+from normatch.config import Config
+from normatch.engine import prepare, train
+from normatch.errors import UserError
+from normatch.evaluate.export import Served, export_model
+from normatch.nets import create_backbone, find_backbone
+
+WEIGHT = 0.25
+
+
+class Tiny(nn.Module):
+    """A convolution, batch norm and a mean; like timm's it says what size it was made for."""
+
+    pretrained_cfg = {"input_size": (3, 16, 16)}  # noqa: RUF012 - as timm has it
+
+    def __init__(self, channels: int, fixed: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 6, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.fixed = fixed
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fixed:
+            torch._assert(x.shape[-1] == 16, "Input width doesn't match model (16).")
+        features: Tensor = self.norm(self.conv(x)).relu().mean((2, 3))
+        return features
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """timm with two networks; ``online`` says whether weights can be fetched, ``fetched`` counts."""
+    state = SimpleNamespace(online=True, fetched=0)
+
+    def create_model(name: str, *, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
+        assert num_classes == 0
+        net = Tiny(in_chans, fixed=name.startswith("fixed"))
+        if pretrained:
+            if not state.online:
+                raise OSError("Name or service not known.\nRetry later.")
+            state.fetched += 1
+            nn.init.constant_(net.conv.weight, WEIGHT)
+        return net
+
+    timm = ModuleType("timm")
+    timm.__dict__.update(
+        __version__="1.0",
+        create_model=create_model,
+        list_models=lambda pretrained=False: ["tiny.a1_in1k"] if pretrained else ["fixed", "tiny"],
+        get_pretrained_cfg=lambda name: SimpleNamespace(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)),
+    )
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    return state
+
+
+def test_a_run_starts_from_pretrained_weights(stand_in: SimpleNamespace, tiny_config: Config) -> None:
+    model = prepare(tiny_config.replace(backbone="timm:tiny.a1_in1k", norm_momentum=0.03)).method.model
+    assert stand_in.fetched == 1
+    assert (model.backbone.get_parameter("net.conv.weight") == WEIGHT).all()
+    assert model.backbone.get_parameter("net.conv.weight").shape == (6, 1, 3, 3)
+    assert [m.momentum for m in model.backbone.modules() if isinstance(m, nn.BatchNorm2d)] == [0.03]
+    # Grey images are normalised by the mean of the three colours' statistics.
+    assert model.spec.mean == pytest.approx((0.4 * 255,))
+    assert model.spec.std == pytest.approx((0.3 * 255,))
+    assert model.backbone.training
+
+
+def test_colour_statistics_and_features(stand_in: SimpleNamespace) -> None:
+    spec = find_backbone("timm:tiny")
+    assert spec.statistics is not None
+    mean, std = spec.statistics((3, 32, 32))
+    assert mean == pytest.approx((127.5, 102.0, 76.5))
+    assert std == pytest.approx((51.0, 76.5, 102.0))
+    assert create_backbone("timm:tiny", (3, 32, 32)).features == 6
+    assert stand_in.fetched == 0
+
+
+def test_from_scratch_nothing_is_fetched(stand_in: SimpleNamespace, tiny_config: Config) -> None:
+    stand_in.online = False
+    model = prepare(tiny_config.replace(backbone="timm-scratch:tiny")).method.model
+    ordinary = prepare(tiny_config).method.model
+    assert (model.spec.mean, model.spec.std) == (ordinary.spec.mean, ordinary.spec.std)
+
+
+def test_reading_and_resuming_never_fetch(stand_in: SimpleNamespace, tiny_config: Config, tmp_path: Path) -> None:
+    config = tiny_config.replace(backbone="timm:tiny.a1_in1k", steps=2)
+    run = train(config, tmp_path / "run")
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
+    assert json.loads((run.path / "model.json").read_text())["backbone"] == "timm:tiny.a1_in1k"
+    stand_in.online = False
+    expected = normatch.load(run.path).predict_proba(images)
+    (run.path / "result.json").unlink()
+    assert train(config, run.path, resume=True).finished
+    np.testing.assert_array_equal(normatch.load(run.path).predict_proba(images), expected)
+    assert stand_in.fetched == 1
+
+
+def test_export(stand_in: SimpleNamespace, tiny_config: Config, tmp_path: Path) -> None:
+    model = prepare(tiny_config.replace(backbone="timm:tiny", method="supervised")).method.model
+    assert export_model(Served(model), "onnx", tmp_path / "model.onnx") < 1e-5
+
+
+def test_weights_that_cannot_be_fetched(stand_in: SimpleNamespace, tiny_config: Config, tmp_path: Path) -> None:
+    stand_in.online = False
+    with pytest.raises(UserError) as caught:
+        train(tiny_config.replace(backbone="timm:tiny.a1_in1k"), tmp_path / "run")
+    assert str(caught.value) == (
+        "cannot fetch the weights of timm's tiny.a1_in1k (Name or service not known): mend the connection, or start "
+        "without them with --backbone timm-scratch:tiny.a1_in1k"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_names_and_sizes(stand_in: SimpleNamespace) -> None:
+    with pytest.raises(UserError, match=r"'timm:tinny': timm 1.0 has no such network; did you mean tiny"):
+        create_backbone("timm:tinny", (3, 32, 32))
+    with pytest.raises(UserError, match=r"'timm-scratch:': timm 1.0 has no such network; see timm.list_models"):
+        create_backbone("timm-scratch:", (3, 32, 32))
+    with pytest.raises(UserError, match=r"fixed does not take images of shape .* \(.*\): set image_size to 16"):
+        create_backbone("timm-scratch:fixed", (3, 32, 32))
+    with pytest.raises(UserError, match=r"'timm:tiny' does not take items of shape \(64,\), only images"):
+        create_backbone("timm:tiny", (64,))
+    with pytest.raises(UserError, match=r"unknown backbone 'tim:tiny'"):
+        create_backbone("tim:tiny", (3, 32, 32))
+
+
+def test_timm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UserError, match=r"this backbone needs timm: pip install 'normatch\[timm\]'"):
+        create_backbone("timm:tiny", (3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise RuntimeError('operator torchvision::nms does not exist')", "the torchvision that belongs to torch"),
+        ("import a_module_of_timm_that_is_missing", "No module named 'a_module_of_timm_that_is_missing'"),
+    ],
+)
+def test_timm_cannot_be_imported(code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timm.py").write_text(code)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"timm cannot be imported \(") as caught:
+        create_backbone("timm:tiny", (3, 32, 32))
+    assert says in str(caught.value)
+
+
+def test_timm_itself() -> None:
+    try:
+        import timm  # noqa: F401
+    except Exception as error:  # also a torchvision that does not fit torch
+        pytest.skip(f"timm cannot be imported here: {error}")
+    assert create_backbone("timm-scratch:resnet18", (1, 32, 32)).features == 512
+    assert create_backbone("timm-scratch:mobilenetv3_small_100", (3, 64, 64)).features == 1024
+    with pytest.raises(UserError, match=r"set image_size to 224"):
+        create_backbone("timm-scratch:vit_tiny_patch16_224", (3, 32, 32))
+    with pytest.raises(UserError, match=r"did you mean resnet18"):
+        create_backbone("timm:resnet19", (3, 32, 32))

@@ -1,0 +1,57 @@
+"""A model on disk: two files are enough, and what is wrong with them is said."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import normatch
+from normatch.cli import main
+from normatch.config import Config
+from normatch.engine import Run, prepare, train
+from normatch.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def run(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tiny_config.replace(steps=2), tmp_path_factory.mktemp("weights") / "run").path
+
+
+def test_two_files_are_a_model(run: Path, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "model.json"):
+        shutil.copy(run / name, tmp_path)
+    images = np.random.default_rng(0).integers(0, 256, (9, 8, 8), dtype=np.uint8)
+    model = normatch.load(tmp_path)
+    np.testing.assert_array_equal(model.predict_proba(images), normatch.load(run).predict_proba(images))
+    assert model.classes == tuple("0123456789")
+
+
+def test_a_model_of_another_format_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    content = json.loads((run / "model.json").read_text())
+    assert (content["format"], content["normatch"]) == (1, normatch.__version__)
+    (copy / "model.json").write_text(json.dumps(content | {"format": 2, "normatch": "9.9"}))
+    for verb in (["predict", str(copy), "x.png"], ["export", str(copy)]):
+        assert main(verb) == 2
+        said = capsys.readouterr().err
+        assert "model.json is of format 2, written by normatch 9.9" in said
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '"text"', "null", '{"shape": 3', "\x80"])
+def test_a_damaged_description_is_named(content: str, run: Path, tmp_path: Path) -> None:
+    shutil.copy(run / "model.safetensors", tmp_path)
+    (tmp_path / "model.json").write_bytes(content.encode("latin1"))
+    with pytest.raises(UserError, match=r"model\.json cannot be read") as caught:
+        normatch.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unfinished_run_is_named(tiny_config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unfinished = Run.create(tmp_path / "run", tiny_config, prepare(tiny_config).split).path
+    for verb in (["predict", str(unfinished), "x.png"], ["export", str(unfinished)]):
+        assert main(verb) == 2
+        assert "is not finished (it has no model.json): continue it with normatch train" in capsys.readouterr().err
