@@ -42,6 +42,7 @@ def test_each_layer_is_counted_as_hooks_see_it(config: Config) -> None:
         if type(module).__name__ in ("Conv2d", "BatchNorm2d", "Linear"):
             module.register_forward_hook(count)
     step.method.train()
+    step.method.model.backbone.plain = True
     step.method(step.sample()[0])
     assert {name: moved[name] for name in names} == {name: 5 * total for name, total in outputs.items()}
     weights = sum(p.numel() * 4 for p in step.method.parameters())

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, leaky_relu, max_pool2d
 
-from normatch.nets.winograd import WinogradConvolution, convolve_images, max_pool, normalise
+from normatch.nets.winograd import convolve_images, convolve_maps, max_pool, normalise
 from normatch.nets.zoo.small import SmallWide
 
 
@@ -26,7 +26,7 @@ def test_error_is_that_of_single_precision(side: int) -> None:
     x = torch.randn(16, 24, side, side, generator=generator).requires_grad_()
     weight = torch.randn(40, 24, 3, 3, generator=generator).requires_grad_()
     to = torch.randn(16, 40, side, side, generator=generator)
-    y = WinogradConvolution(side)(x.permute(2, 3, 0, 1).contiguous(), weight).permute(2, 3, 0, 1)
+    y = convolve_maps(x.permute(2, 3, 0, 1).contiguous(), weight).permute(2, 3, 0, 1)
     exact_x, exact_weight = (t.detach().double().requires_grad_() for t in (x, weight))
     exact = conv2d(exact_x, exact_weight, padding=1)
     found, expected = torch.autograd.grad(y, (x, weight), to), torch.autograd.grad(exact, (exact_x, exact_weight), to)
@@ -68,7 +68,6 @@ def test_small_wide_is_one_function_in_all_its_forms(channels: int, side: int, t
     torch.manual_seed(channels)
     # In double precision, where no rounding moves a number across a kink.
     net = SmallWide(channels).double().train(training)
-    net.on_4, net.on_2 = (WinogradConvolution(side, torch.float64) for side in (4, 2))
     other = copy.deepcopy(net)
     x = torch.randn(12, channels, side, side, dtype=torch.float64)
     to = torch.randn(12, 128, dtype=torch.float64)

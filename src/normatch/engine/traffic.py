@@ -60,6 +60,7 @@ def _activations(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
     """Counted on tensors without values: nothing is computed, no state changes, and no fused kernel hides a layer."""
     mode, counter = FakeTensorMode(allow_non_fake_inputs=True), _Counter()
     method, teacher = copy.deepcopy(step.method).cpu(), copy.deepcopy(step.average.model).cpu()
+    method.model.backbone.plain = True
     empty: Batch = tree_map(lambda x: mode.from_tensor(x.cpu()) if isinstance(x, Tensor) else x, batch)
     with mode, torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), counter:
         method(empty._replace(teacher=teacher))

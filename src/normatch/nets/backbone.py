@@ -39,6 +39,9 @@ class Backbone(nn.Module):
     The others take part in batch statistics, but not in the backward pass, whose cost for them is saved.
     """
 
+    plain: bool = False
+    """Whether to compute by ordinary layers alone, where there are quicker ways to the same result."""
+
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features

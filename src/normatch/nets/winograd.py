@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, pad
 
-__all__ = ["Elementwise", "WinogradConvolution", "convolve_images", "max_pool", "normalise"]
+__all__ = ["Elementwise", "convolve_images", "convolve_maps", "max_pool", "normalise"]
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -18,36 +18,20 @@ POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
 """Where polynomials are evaluated, beside infinity: the error is 2.7 times that of plain sums (5.5 with 0, ±1, ±2)."""
 
 
-class WinogradConvolution(nn.Module):
-    r"""A 3×3 convolution with zero padding of whole maps, with 9/16 (side 2) or 36/100 (side 4) of the products.
+def convolve_maps(maps: Tensor, weight: Tensor) -> Tensor:
+    r"""A 3×3 convolution with zero padding of maps (S, S, N, I) and a kernel (O, I, 3, 3) to maps (S, S, N, O).
 
-    Along one axis the map of inputs x and taps w to outputs is :math:`y = A (Bx \odot Gw)` with constant matrices
-    (Winograd 1980; Lavin and Gray 2015, arXiv:1509.09308); along two it is the same with Kronecker squares.
-    The columns of B that would meet the padding are left out.
-
-    Arguments:
-        side: The height and width of the maps, 2 or 4.
-        dtype: The type of the constant matrices.
+    S is 2 or 4, and 9/16 or 36/100 of the products are needed. Along one axis the map of inputs x and taps w to outputs
+    is :math:`y = A (Bx \odot Gw)` with constant matrices (Winograd 1980; Lavin and Gray 2015, arXiv:1509.09308); along
+    two it is the same with Kronecker squares. The columns of B that would meet the padding are left out.
     """
-
-    outputs: Tensor
-    inputs: Tensor
-    taps: Tensor
-
-    def __init__(self, side: int, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__()
-        axis = {2: _axis_of_2, 4: _axis_of_4}[side]()
-        for name, matrix in zip(("outputs", "inputs", "taps"), axis, strict=True):
-            self.register_buffer(name, torch.kron(matrix, matrix).to(dtype), persistent=False)
-
-    def forward(self, maps: Tensor, weight: Tensor) -> Tensor:
-        """Maps (side, side, N, I) and a kernel (O, I, 3, 3) to maps (side, side, N, O)."""
-        h, w, n, i = maps.shape
-        o = len(weight)
-        # Kernels are copied into the order in which the products of the backward pass are quick too.
-        kernel = (self.taps @ weight.permute(2, 3, 1, 0).reshape(9, i * o)).view(-1, i, o)
-        points = (self.inputs @ maps.view(h * w, n * i)).view(-1, n, i)
-        return (self.outputs @ (points @ kernel).view(-1, n * o)).view(h, w, n, o)
+    h, w, n, i = maps.shape
+    o = len(weight)
+    outputs, inputs, taps = SINGLE[h] if maps.dtype == torch.float32 else (m.to(maps.dtype) for m in MATRICES[h])
+    # Kernels are copied into the order in which the products of the backward pass are quick too.
+    kernel = (taps @ weight.permute(2, 3, 1, 0).reshape(9, i * o)).view(-1, i, o)
+    points = (inputs @ maps.view(h * w, n * i)).view(-1, n, i)
+    return (outputs @ (points @ kernel).view(-1, n * o)).view(h, w, n, o)
 
 
 def convolve_images(images: Tensor, weight: Tensor) -> Tensor:
@@ -91,3 +75,10 @@ def _powers(n: int) -> Tensor:
     """(6, n): a polynomial of n coefficients at POINTS and at infinity, where the last coefficient counts alone."""
     finite = torch.tensor(POINTS, dtype=torch.float64)[:, None] ** torch.arange(n)
     return torch.cat([finite, torch.eye(n, dtype=torch.float64)[-1:]])
+
+
+MATRICES = {
+    side: tuple(torch.kron(matrix, matrix) for matrix in axis) for side, axis in ((2, _axis_of_2()), (4, _axis_of_4()))
+}
+"""A, B and G of both axes, by the side of a map, in double precision."""
+SINGLE = {side: tuple(matrix.float() for matrix in matrices) for side, matrices in MATRICES.items()}

@@ -183,9 +183,9 @@ def curves_of(records: list[dict[str, Any]]) -> dict[str, Curve]:
     names = dict.fromkeys(name for record in records for name in record)
     curves: dict[str, Curve] = {}
     for name in names:
-        if name in ("step", "seconds"):
-            continue
         curve: Curve = [(record["step"], record[name]) for record in records if name in record]
+        if name in ("step", "seconds") or any(isinstance(value, list) for _, value in curve):
+            continue
         curves[name] = curve if name.endswith("/accuracy") else _thinned(curve)
     return curves
 

@@ -79,7 +79,9 @@ class WideResNet(Backbone):
 
     def _fusible(self, x: Tensor) -> bool:
         """Whether this is a training pass that the hand-written kernels take: in bfloat16, on a GPU."""
-        if wide_resnet is None or not (self.training and x.is_cuda and torch.is_autocast_enabled("cuda")):
+        if wide_resnet is None or self.plain or not self.training:
+            return False
+        if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
         channels = self.norm.num_features
         return torch.get_autocast_dtype("cuda") is torch.bfloat16 and channels & (channels - 1) == 0
