@@ -5,15 +5,16 @@ device and :class:`Stream` says which of them each step draws.
 """
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.decode import Channels, decode, decode_all
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import Pool
+from normatch.data.reading import Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.data.split import Split, draw_split
 from normatch.data.stream import Stream
+from normatch.images import Channels, decode, decode_all
 
 __all__ = [
     "UNKNOWN",
@@ -22,6 +23,7 @@ __all__ = [
     "Corpus",
     "Dataset",
     "Pool",
+    "Reading",
     "Source",
     "Split",
     "Stream",

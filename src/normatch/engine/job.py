@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from normatch.augment import Views
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Split, draw_split, hold_out, load_corpus
+from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data.reading import DEFAULT
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
@@ -17,7 +18,7 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import suitable_backbone
 from normatch.seeding import derive
 
-__all__ = ["Job", "open_corpus", "prepare"]
+__all__ = ["Job", "held_out", "open_corpus", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,25 @@ class Job:
     method: Method
 
 
-def open_corpus(config: Config) -> Corpus:
+def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
     """The data of a run, with its test items held out where the data set brings none of its own."""
-    corpus = load_corpus(config.data, config.data_root, image_size=config.image_size, on_bad=config.on_bad_image)
+    corpus = load_corpus(
+        config.data,
+        config.data_root,
+        unlabelled=config.unlabelled,
+        image_size=config.image_size,
+        on_bad=config.on_bad_image,
+        reading=reading,
+    )
+    return held_out(config, corpus)
+
+
+def held_out(config: Config, corpus: Corpus) -> Corpus:
+    """The corpus with the run's own share of it set aside for testing."""
+    if len(corpus.train.classes) < 2:
+        raise UserError(
+            f"{corpus.name} has only one class, {corpus.train.classes[0]!r}: there is nothing to tell apart"
+        )
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from normatch.data.decode import SIZES, decode, decode_all, resize_all
 from normatch.errors import UserError
+from normatch.images import SIZES, decode, decode_all, resize_all
 from tests.data.original_formats import random_bytes
 
 
