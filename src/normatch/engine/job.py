@@ -48,10 +48,10 @@ def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
 
 def held_out(config: Config, corpus: Corpus) -> Corpus:
     """The corpus with the run's own share of it set aside for testing."""
-    if len(corpus.train.classes) < 2:
-        raise UserError(
-            f"{corpus.name} has only one class, {corpus.train.classes[0]!r}: there is nothing to tell apart"
-        )
+    classes = corpus.train.classes
+    if len(classes) < 2:
+        has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
+        raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 

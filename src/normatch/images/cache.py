@@ -103,7 +103,10 @@ class Cache:
             part.unlink(missing_ok=True)
 
     def listing(self) -> list[dict[str, Any]]:
-        """What there is: ``file``, ``bytes``, ``images``, ``shape``, ``source``, ``written``; damaged ones lack some."""
+        """What there is: ``file``, ``bytes``, ``images``, ``shape``, ``source``, ``written``.
+
+        A damaged entry is listed by its file, size and time alone.
+        """
         rows = []
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
             about, found = _about(path), path.stat()
@@ -136,7 +139,7 @@ class Part:
 
     def append(self, images: NDArray[np.uint8]) -> None:
         self._images += len(images)
-        self._checksum = zlib.crc32(images, self._checksum)
+        self._checksum = zlib.crc32(images.data, self._checksum)
         self._file.write(images.data)
 
     def finish(self, facts: NDArray[Any], bad: dict[int, str], *, source: str, keep: bool) -> Entry:

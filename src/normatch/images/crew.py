@@ -30,7 +30,7 @@ def crew(files: int) -> Iterator[Crew]:
         if files <= FEW:
             stack.enter_context(warnings.catch_warnings())
             only_errors()
-            do = work
+            do: Callable[[Work], Result] = work
         else:
             do = _shared([stack.enter_context(_Process()) for _ in range(n)])
         pool = stack.enter_context(ThreadPoolExecutor(n))
@@ -67,13 +67,13 @@ def _shared(processes: "list[_Process]") -> Callable[[Work], Result]:
 
 
 class _Process:
-    """A running ``normatch.images.worker``."""
+    """A process that runs :mod:`normatch.images.worker`."""
 
     def __enter__(self) -> "_Process":
         # The same modules as here, wherever they were found; not those of the current folder.
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "normatch.images.worker"],
+            [sys.executable, "-P", "-c", "from normatch.images.worker import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from normatch.images.decode import Unreadable, header, open_upright, square
 from normatch.images.facts import FACTS, facts_of
 
-__all__ = ["Form", "Result", "Work", "only_errors", "work"]
+__all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
 
 Form = tuple[int, int, int]
 """(H, W, C) of the decoded images."""
@@ -95,7 +95,3 @@ def main() -> None:
                 return
             pickle.dump(work(piece), answers, protocol=5)
             answers.flush()
-
-
-if __name__ == "__main__":
-    main()
