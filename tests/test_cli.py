@@ -173,8 +173,7 @@ def test_own_arrays(tmp_path: Path) -> None:
     assert main(["train", *QUICK, "--data", str(tmp_path / "own.npz"), "--out", str(tmp_path / "run")]) == 0
     assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["name"], config["labels"], config["backbone"]) == ("own", None, "auto")
-    assert json.loads((tmp_path / "run" / "model.json").read_text())["backbone"] == "small-wide"
+    assert (config["name"], config["labels"], config["backbone"]) == ("own", None, "small-wide")
 
 
 def test_own_folder_with_an_unreadable_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

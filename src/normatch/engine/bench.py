@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from normatch.engine.step import Step
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 
-__all__ = ["AUXILIARY", "bench", "describe"]
+__all__ = ["AUXILIARY", "Pace", "bench", "describe", "pace"]
 
 AUXILIARY = "of both: auxiliary"
 """The auxiliary classifiers' share of forward and backward."""
@@ -56,6 +57,31 @@ def bench(config: Config, *, repeats: int = 5, seconds: float = 2.0) -> dict[str
             "hardware": job.runtime.describe(),
             "torch": str(torch.__version__),
         }
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds until the first step is done, of a step, and of an evaluation."""
+
+    start: float
+    step: float
+    evaluation: float
+
+
+def pace(job: Job, seconds: float = 3.0) -> Pace:
+    """How fast a job would train, from steps of about ``seconds`` and one evaluation. The job is used up by it."""
+    with job.runtime.scope():
+        begin = time.perf_counter()
+        loop = Loop(job)
+        loop.step.method.train()
+        loop.step()
+        for _ in range(WARM_UP if job.runtime.capture else 1):
+            loop.step()
+        _wait(job.runtime)
+        start = time.perf_counter() - begin
+        once = _seconds(loop.step, 1, job.runtime)
+        step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
+        return Pace(start, step, _seconds(loop.evaluate, 1, job.runtime))
 
 
 def describe(report: dict[str, Any]) -> str:

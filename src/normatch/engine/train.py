@@ -12,9 +12,10 @@ import torch
 
 import normatch
 from normatch.config import Config, to_json
-from normatch.data import UNKNOWN, Dataset, Pool
+from normatch.data import UNKNOWN, Corpus, Dataset, Pool, Reading
+from normatch.data.reading import DEFAULT
 from normatch.engine import checkpoint
-from normatch.engine.job import Job, prepare
+from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import Record, Recorder, RunRecorder
 from normatch.engine.run import Run
@@ -25,30 +26,39 @@ from normatch.inference import features, logits
 from normatch.methods import Embedding
 from normatch.weights import save_model
 
-__all__ = ["Loop", "train"]
+__all__ = ["Loop", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "data_root", "name"}
 """Fields that say where a run is trained, not what it is: a resumed run may change them."""
 
 
-def train(config: Config, out: Path | str | None = None, *, resume: bool = False, progress: Progress = quiet) -> Run:
+def train(
+    config: Config,
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress = quiet,
+    corpus: Corpus | None = None,
+    reading: Reading = DEFAULT,
+) -> Run:
     """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
-    had never been stopped.
+    had never been stopped. ``corpus`` is the config's data where the caller has read it already, as
+    :func:`open_corpus` does; otherwise it is read as ``reading`` says.
     """
-    path = Path(out) if out is not None else Path("runs") / config.name
+    path = run_folder(config, out)
     if resume:
         run = Run.open(path)
         _must_match(run, config)
         if run.finished:
             return run
-        job = prepare(config)
+        job = prepare(config, corpus or open_corpus(config, reading))
         if run.split.to_json() != job.split.to_json():
             raise UserError(f"the data has changed since {path} was started: its labelled items are others now")
     else:
         Run.must_be_new(path)
-        job = prepare(config)
+        job = prepare(config, corpus or open_corpus(config, reading))
         run = Run.create(path, config, job.split)
     with job.runtime.scope():
         loop = Loop(job)
@@ -61,6 +71,11 @@ def train(config: Config, out: Path | str | None = None, *, resume: bool = False
             loop.run(recorder, progress, path / "checkpoint")
         _finish(run, loop)
     return run
+
+
+def run_folder(config: Config, out: Path | str | None) -> Path:
+    """Where a run goes unless it is told otherwise: runs/NAME."""
+    return Path(out) if out is not None else Path("runs") / config.name
 
 
 class Loop:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from normatch.data import Channels, decode_all
 from normatch.errors import UserError
+from normatch.images import Decoded, OnBad
 from normatch.inference import logits
 from normatch.model import Model
 from normatch.weights import load_model
@@ -43,18 +44,20 @@ class Predictor:
         """The name of the likeliest class of each input."""
         return [self.classes[k] for k in self.predict_proba(inputs).argmax(1)]
 
-    def label(self, paths: Sequence[Path]) -> list[dict[str, str]]:
-        """A row for each image file: its path, likeliest class and that class's probability."""
-        p = self.predict_proba(paths)
-        return [
-            {"path": str(path), "label": self.classes[row.argmax()], "probability": f"{row.max():.6f}"}
-            for path, row in zip(paths, p, strict=True)
+    def label(self, paths: Sequence[Path], on_bad: OnBad = "stop") -> tuple[list[dict[str, str]], tuple[str, ...]]:
+        """A row for each image file: its path, likeliest class and that class's probability; and what was skipped."""
+        decoded = self._decode(paths, on_bad)
+        p = self.predict_proba(decoded.images)
+        rows = [
+            {"path": str(paths[i]), "label": self.classes[row.argmax()], "probability": f"{row.max():.6f}"}
+            for i, row in zip(decoded.kept, p, strict=True)
         ]
+        return rows, decoded.bad
 
     def _tensor(self, inputs: NDArray[Any] | str | Path | Sequence[str | Path]) -> torch.Tensor:
         if isinstance(inputs, str | Path):
             inputs = [inputs]
-        array = inputs if isinstance(inputs, np.ndarray) else self._decode(inputs)
+        array = inputs if isinstance(inputs, np.ndarray) else self._decode(inputs).images
         shape = self.model.spec.shape
         if len(shape) == 1:
             if array.ndim != 2 or array.shape[1:] != shape:
@@ -73,11 +76,11 @@ class Predictor:
             )
         return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)
 
-    def _decode(self, paths: Iterable[str | Path]) -> NDArray[np.uint8]:
+    def _decode(self, paths: Iterable[str | Path], on_bad: OnBad = "stop") -> Decoded:
         shape = self.model.spec.shape
         if len(shape) == 1:
             raise UserError(f"this model takes feature vectors of length {shape[0]}, not image files: give an array")
         channels: Channels = 1 if shape[0] == 1 else 3
         # A model of images that are not square was trained on images that all had one size: they keep it.
         size = shape[1] if shape[1] == shape[2] else None
-        return decode_all([Path(p) for p in paths], size=size, channels=channels).images
+        return decode_all([Path(p) for p in paths], size=size, channels=channels, on_bad=on_bad)

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from normatch.config import Config
-from normatch.data import UNKNOWN, Dataset
+from normatch.data import UNKNOWN, Dataset, Reading
+from normatch.data.reading import DEFAULT
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
@@ -21,6 +22,7 @@ def score_run(
     on: Literal["auto", "test", "validation"] = "auto",
     data_root: Path | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """The scores of the averaged weights on held-out items: the test set, or validation items where there is none."""
     run = Run.open(path)
@@ -28,7 +30,7 @@ def score_run(
     if data_root is not None:
         config = config.replace(data_root=data_root)
     model = load(path, str(Runtime.of(config).device))
-    which, items = _held_out(run, config, on)
+    which, items = _held_out(run, config, on, reading)
     if items.classes != model.classes:
         raise UserError(
             f"{config.data} has other classes now than {path} was trained on: give the data it was trained on"
@@ -50,8 +52,8 @@ def describe(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _held_out(run: Run, config: Config, on: str) -> tuple[str, Dataset]:
-    corpus, validation = open_corpus(config), run.split.validation
+def _held_out(run: Run, config: Config, on: str, reading: Reading) -> tuple[str, Dataset]:
+    corpus, validation = open_corpus(config, reading), run.split.validation
     if on in ("auto", "test") and corpus.test is not None:
         return "test", corpus.test
     if on in ("auto", "validation") and len(validation):

@@ -25,7 +25,7 @@ from normatch.images.decode import VERSION
 from normatch.images.facts import FACTS
 from normatch.images.worker import Form
 
-__all__ = ["Cache", "Entry", "Part", "cache_folder"]
+__all__ = ["Cache", "Entry", "Part", "cache_folder", "describe_cache"]
 
 SUFFIX = ".decoded"
 TAIL = struct.Struct("<QI8s")
@@ -92,15 +92,16 @@ class Cache:
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
-                yield Part(path, part, file, form)
+            try:
+                with part.open("wb") as file:
+                    yield Part(path, part, file, form)
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"cannot write decoded images to {self.folder}: {reason(error)}; "
                 "set NORMATCH_CACHE to another folder, or give --no-cache"
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
 
     def listing(self) -> list[dict[str, Any]]:
         """What there is: ``file``, ``bytes``, ``images``, ``shape``, ``source``, ``written``.
@@ -117,17 +118,27 @@ class Cache:
             rows.append(row)
         return rows
 
-    def clear(self) -> int:
-        """Delete all entries, and what killed processes left; the bytes that were freed."""
-        freed = 0
+    def clear(self) -> list[dict[str, Any]]:
+        """Delete all entries, and what killed processes left of some; the listing of what was there."""
+        rows = self.listing()
         for pattern in (f"*{SUFFIX}", f".*{SUFFIX}.*.part"):
             for path in self.folder.glob(pattern):
-                freed += path.stat().st_size
                 path.unlink(missing_ok=True)
-        return freed
+        return rows
 
     def _path(self, key: str, form: Form) -> Path:
         return self.folder / f"{key}-{'x'.join(map(str, form))}{SUFFIX}"
+
+
+def describe_cache(folder: Path, rows: list[dict[str, Any]], *, cleared: bool) -> str:
+    """A listing as text."""
+    lines = []
+    for row in rows:
+        what = f"{row['images']:,} × {'×'.join(map(str, row['shape']))}" if "images" in row else "damaged"
+        lines.append(f"{row['bytes'] / 1e6:>10,.1f} MB  {row['written'][:10]}  {what}  {row.get('source', '')}")
+    total = sum(row["bytes"] for row in rows) / 1e6
+    verb = "deleted" if cleared else "in all"
+    return "\n".join([*lines, f"{total:>10,.1f} MB  {verb}, {len(rows)} entries: {folder}"])
 
 
 class Part:

@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.images.decode import Unreadable, header, open_upright, square
-from normatch.images.facts import FACTS, facts_of
+from normatch.images.facts import FACTS, Fact, facts_of
 
 __all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
 
 Form = tuple[int, int, int]
 """(H, W, C) of the decoded images."""
+
+
+NOTHING = np.zeros(FACTS["thumbnail"].shape, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,13 @@ class Result:
 
 def work(piece: Work) -> Result:
     """Do one piece of work."""
-    facts: list[tuple[int, int, str, int, int]] = []
+    facts: list[Fact] = []
     pixels: list[NDArray[np.uint8]] = []
     bad: list[tuple[int, str, bool]] = []
     for i, name in enumerate(piece.paths):
         try:
             if piece.form is None:
-                facts.append((*header(Path(name)), 0, 0))
+                facts.append((*header(Path(name)), 0, 0, NOTHING))
             else:
                 fact, image = _decode(Path(name), piece.form)
                 facts.append(fact)
@@ -69,7 +72,7 @@ def only_errors() -> None:
     warnings.simplefilter("error", Image.DecompressionBombWarning)
 
 
-def _decode(path: Path, form: Form) -> tuple[tuple[int, int, str, int, int], NDArray[np.uint8]]:
+def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
     height, width, channels = form
     image, mode = open_upright(path, "L" if channels == 1 else "RGB")
     fact = facts_of(image, mode)
