@@ -37,50 +37,6 @@ def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return captured.err
 
 
-WRONG = {
-    "a verb": (["trian"], "unknown verb 'trian': choose from train"),
-    "a recipe": (["train", "digits-41"], "unknown recipe 'digits-41'"),
-    "a flag": (["train", "--stepz", "3"], "did you mean --steps?"),
-    "a number": (["train", "--steps", "abc"], "--steps"),
-    "no steps": (["train", "--steps", "0"], "steps is 0: give a whole number of at least 1"),
-    "a method": (["train", "--method", "normach"], "did you mean 'normatch'?"),
-    "a choice": (["train", "--settings.consensus", "max"], "'min', 'drop'"),
-    "a setting of another method": (["train", "--method", "fixmatch", "--settings.consensus", "min"], "consensus"),
-    "labels that do not divide": (["train", "--labels", "43"], "labels is 43: give a multiple of the 10 classes"),
-    "more labels than there are": (["train", "--labels", "5000"], "are asked for"),
-    "a share": (["train", "--validation", "1.5"], "validation is 1.5"),
-    "a decay": (["train", "--ema", "2"], "ema is 2.0"),
-    "a rate": (["train", "--optim.lr", "-1"], "optim.lr is -1.0"),
-    "a seed": (["train", "--seed", "-1"], "seed is -1"),
-    "a fold": (["train", "--fold", "2"], "has no predefined folds"),
-    "a data set": (["train", "--data", "cifar11"], "cifar11"),
-    "a backbone": (["train", "--backbone", "wrn-28-3"], "did you mean"),
-    "a backbone for other images": (["train", "--backbone", "wrn-28-2"], "(1, 8, 8)"),
-    "a test set twice": (["train", "cifar10-40", "--data-root", "/nonexistent"], "cifar10"),
-    "nothing to resume": (["train", "--resume", "--out", "/nonexistent/run"], "is no run"),
-    "a device": (["train", "--device", "tpu"], "tpu"),
-    "a padding": (["train", "--augment.pad", "99"], "augment.pad is 99"),
-    "contradictory settings": (
-        ["train", "--settings.no-stop-gradient", "--settings.passes", "split"],
-        "settings.stop_gradient",
-    ),
-    "no run to score": (["eval", "/nonexistent/run"], "/nonexistent/run is no run"),
-    "no run to predict with": (["predict", "/nonexistent/run", "x.png"], "/nonexistent/run"),
-    "a kind of thing": (["list", "models"], "models"),
-    "a data set to get": (["data", "get", "cifar11"], "unknown data set 'cifar11'"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_one_line_and_exit_code_2(
-    case: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    argv, names = WRONG[case]
-    assert names in error_of(capsys, *argv)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert main(["--help"]) == 0

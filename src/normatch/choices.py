@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Reading, draw_split, load_corpus
+from normatch.data import UNKNOWN, Corpus, Reading, load_corpus
 from normatch.data.reading import DEFAULT
 from normatch.engine.bench import Pace, pace
-from normatch.engine.job import held_out, open_corpus, prepare
+from normatch.engine.job import draw, held_out, open_corpus, prepare
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import SIZES
-from normatch.nets import suitable_backbone
+from normatch.nets import backbones, suitable_backbone
 
 __all__ = ["Plan", "plan"]
 
@@ -126,7 +126,8 @@ def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
     if corpus.facts is not None and choices.config.image_size is None and shape[1] == shape[2]:
         choices.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
     if choices.config.backbone == "auto":
-        small = device == "cpu" and len(shape) == 3 and max(shape[1:]) <= SMALL
+        quick = backbones.get("small-wide").supports(shape) and max(shape[1:]) <= SMALL
+        small = device == "cpu" and quick
         name = "small-wide" if small else suitable_backbone(shape)
         dimensions = "×".join(map(str, shape))
         why = f"quick without a GPU on items of {dimensions}" if small else f"suits items of {dimensions}"
@@ -156,15 +157,7 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
 
 
 def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
-    config = choices.config
-    split = draw_split(
-        corpus,
-        config.labels,
-        config.seed,
-        validation=config.validation,
-        include_labelled=config.include_labelled,
-        fold=config.fold,
-    )
+    split = draw(choices.config, corpus)
     labelled, unlabelled = len(split.labelled), len(split.unlabelled)
     batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     choices.set("batch", batch, f"{labelled:,} labelled items to learn from")

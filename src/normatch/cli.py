@@ -1,12 +1,11 @@
 """The command line: one short function per verb."""
 
-import csv
 import json as jsonlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from normatch.errors import UserError
 
@@ -119,8 +118,8 @@ def predict(argv: list[str]) -> None:
     from tyro.conf import Positional
 
     from normatch.data import find_images
-    from normatch.evaluate.predictor import load
-    from normatch.files import replacing
+    from normatch.evaluate.predictor import COLUMNS, load
+    from normatch.files import writing_table
 
     def verb(
         run: Positional[Path],
@@ -139,13 +138,12 @@ def predict(argv: list[str]) -> None:
             device: Where to compute.
         """
         model = load(run, device)
-        rows, skipped = model.label(find_images(inputs), on_bad_image)
-        print(*(f"normatch: skipped {line}" for line in skipped), sep="\n", end="\n" * bool(skipped), file=sys.stderr)
-        if out is None:
-            _write_table(sys.stdout, rows)
-        else:
-            with replacing(out) as part, part.open("w", newline="", encoding="utf-8") as file:
-                _write_table(file, rows)
+        with writing_table(out, COLUMNS) as write:
+            rows, skipped = model.label(find_images(inputs), on_bad_image)
+            write(rows)
+        for line in skipped:
+            print(f"normatch: skipped {line}", file=sys.stderr)
+        if out is not None:
             print(f"{len(rows)} images: {out}")
 
     _run(verb, "predict", argv)
@@ -298,9 +296,3 @@ def _help() -> str:
         f"{verbs}\n\n"
         "normatch VERB --help explains a verb. Exit codes: 0 done, 2 the input is wrong, 1 anything else."
     )
-
-
-def _write_table(file: Any, rows: list[dict[str, str]]) -> None:
-    table = csv.DictWriter(file, list(rows[0]))
-    table.writeheader()
-    table.writerows(rows)

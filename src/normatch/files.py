@@ -1,13 +1,18 @@
 """Files that are either whole or not there: written beside their place, then renamed."""
 
+import csv
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-__all__ = ["read_json", "replacing", "write_json"]
+from normatch.errors import UserError, reason
+
+__all__ = ["read_json", "replacing", "write_json", "writing_table"]
 
 
 @contextmanager
@@ -24,6 +29,28 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing_table(path: Path | None, columns: Sequence[str]) -> Iterator[Callable[[Sequence[Mapping[str, str]]], None]]:
+    """A function that writes rows as CSV to ``path``, whole or not at all, or to standard output.
+
+    That the file can be written is tried first, before the work that gives the rows.
+    """
+
+    def write(file: TextIO, rows: Sequence[Mapping[str, str]]) -> None:
+        table = csv.DictWriter(file, columns)
+        table.writeheader()
+        table.writerows(rows)
+
+    if path is None:
+        yield partial(write, sys.stdout)
+        return
+    try:
+        with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+            yield partial(write, file)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {reason(error)}; choose another file") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,13 +1,12 @@
 """A model on disk: ``model.safetensors`` with the weights, ``model.json`` with how to build it."""
 
-import json
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from normatch.config import from_json, to_json
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing, write_json
 from normatch.model import Model, ModelSpec
 
@@ -28,11 +27,14 @@ def load_model(folder: Path) -> Model:
     try:
         model = Model(from_json(ModelSpec, read_json(folder / "model.json")))
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (json.JSONDecodeError, TypeError) as error:
-        raise UserError(f"{folder / 'model.json'} cannot be read ({error}): restore it or train again") from error
-    except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+    except UserError as error:
+        raise UserError(f"{folder / 'model.json'}: {error}; restore it or train again") from None
+    except (AttributeError, TypeError, ValueError) as error:
         raise UserError(
-            f"{folder / 'model.safetensors'} does not fit model.json ({reason}): restore it or train again"
+            f"{folder / 'model.json'} cannot be read ({reason(error)}): restore it or train again"
+        ) from error
+    except (SafetensorError, RuntimeError) as error:
+        raise UserError(
+            f"{folder / 'model.safetensors'} does not fit model.json ({reason(error)}): restore it or train again"
         ) from error
     return model.eval()

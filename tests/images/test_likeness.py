@@ -1,6 +1,7 @@
 """Images that look alike are found, all of them, and no others."""
 
 import io
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 import numpy as np
@@ -37,7 +38,7 @@ def recompressed(image: Image.Image) -> Image.Image:
     return Image.open(buffer)
 
 
-CHANGES = {
+CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "recompressed": recompressed,
     "resized": lambda image: image.resize((90, 90), Image.Resampling.BICUBIC),
     "darkened": lambda image: image.point(lambda level: level * 0.9),

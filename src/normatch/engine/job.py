@@ -18,7 +18,7 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import suitable_backbone
 from normatch.seeding import derive
 
-__all__ = ["Job", "held_out", "open_corpus", "prepare"]
+__all__ = ["Job", "draw", "held_out", "open_corpus", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,8 @@ def held_out(config: Config, corpus: Corpus) -> Corpus:
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 
-def prepare(config: Config, corpus: Corpus | None = None) -> Job:
-    """Read, check and build. The first weights are a function of the seed alone."""
-    runtime = Runtime.of(config)
-    corpus = corpus or open_corpus(config)
+def draw(config: Config, corpus: Corpus) -> Split:
+    """Who is labelled in this run; a method that learns from unlabelled items must have some."""
     split = draw_split(
         corpus,
         config.labels,
@@ -67,12 +65,20 @@ def prepare(config: Config, corpus: Corpus | None = None) -> Job:
         include_labelled=config.include_labelled,
         fold=config.fold,
     )
-    method_type = methods.get(config.method)
-    if method_type.views.unlabelled and not len(split.unlabelled):
+    if methods.get(config.method).views.unlabelled and not len(split.unlabelled):
         raise UserError(
             f"method {config.method!r} needs unlabelled items, and there are none: add some, "
             "set include_labelled, or choose a method that learns from labels alone"
         )
+    return split
+
+
+def prepare(config: Config, corpus: Corpus | None = None) -> Job:
+    """Read, check and build. The first weights are a function of the seed alone."""
+    runtime = Runtime.of(config)
+    corpus = corpus or open_corpus(config)
+    split = draw(config, corpus)
+    method_type = methods.get(config.method)
     mean, std = _statistics(corpus.train)
     head, auxiliary = method_type.heads(config.settings)
     spec = ModelSpec(

@@ -15,7 +15,10 @@ from normatch.inference import logits
 from normatch.model import Model
 from normatch.weights import load_model
 
-__all__ = ["Predictor", "load"]
+__all__ = ["COLUMNS", "Predictor", "load"]
+
+COLUMNS = ("path", "label", "probability")
+"""Of the table that :meth:`Predictor.label` makes."""
 
 
 def load(run: Path | str, device: str = "cpu") -> "Predictor":
