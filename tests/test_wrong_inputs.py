@@ -195,7 +195,7 @@ WRONG = {
         "train --data pets --unlabeled more", "no images in more", both(pets, folders("more"))
     ),
     "unlabelled pictures that are labelled": Wrong(
-        "train --data pets --unlabeled pets/cat", "pets/cat/0.png is there twice, as 'cat' and unlabelled", pets
+        "train --data pets --unlabeled pets/cat", "pets/cat/0.png is in pets already, as 'cat'", pets
     ),
     "labels of own data that do not divide": Wrong("train --data pets --labels 3", "multiple of the 2 classes", pets),
     # Files that are no pictures.

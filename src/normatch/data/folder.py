@@ -51,7 +51,18 @@ class Listings:
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """With the images at any depth of another folder, none of which has a label."""
-        return replace(self, train=self.train + list_unlabelled(where))
+        more = list_unlabelled(where)
+        known = {
+            os.path.abspath(path): name for path, name in zip(self.everything.paths, self.everything.names, strict=True)
+        }
+        for path in more.paths:
+            if os.path.abspath(path) in known:
+                label = known[os.path.abspath(path)]
+                raise UserError(
+                    f"unlabelled is {str(where)!r}, but {path} is in {self.name} already, "
+                    f"{f'as {label!r}' if label else 'unlabelled'}: give a folder of other images"
+                )
+        return replace(self, train=self.train + more)
 
 
 def read_folder(where: Path) -> Corpus:
@@ -139,7 +150,6 @@ def read_listings(
     if unknown:
         raise UserError(f"{name}: class {unknown[0]!r} has test images but no training images: add some or remove it")
     everything = listings.everything
-    _must_differ(name, everything)
     decoded = decode_all(
         everything.paths,
         size=image_size,
@@ -154,16 +164,6 @@ def read_listings(
     training = int(np.searchsorted(decoded.kept, len(train.paths)))
     parts = [Dataset(decoded.images[part], labels[part], classes) for part in (slice(training), slice(training, None))]
     return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad, facts=decoded.facts)
-
-
-def _must_differ(name: str, listing: Listing) -> None:
-    seen: dict[str, str | None] = {}
-    for path, label in zip(listing.paths, listing.names, strict=True):
-        absolute = os.path.abspath(path)
-        if absolute in seen:
-            labels = " and ".join(repr(label) if label else "unlabelled" for label in (seen[absolute], label))
-            raise UserError(f"{name}: {path} is there twice, as {labels}: keep one of them")
-        seen[absolute] = label
 
 
 def _unlabelled(where: Path) -> Listing:

@@ -59,8 +59,9 @@ class Cache:
         from PIL import __version__ as pillow
 
         digest = hashlib.blake2b(f"{VERSION} {pillow}".encode(), digest_size=16)
+        here = os.getcwd()
         for path in paths:
-            absolute = os.path.abspath(path)
+            absolute = os.path.join(here, path)
             try:
                 found = os.stat(absolute)
                 state = f"{found.st_size} {found.st_mtime_ns} {os.access(absolute, os.R_OK)}"
