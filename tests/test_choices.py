@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import normatch
 from normatch import choices, recipes
 from normatch.choices import Plan, plan
 from normatch.cli import main
@@ -159,7 +160,7 @@ def test_choices_are_printed_stored_and_repeat_the_run(tmp_path: Path, capsys: p
     assert (stored["image_size"], stored["backbone"], stored["test_share"]) == (32, "small-wide", 0.2)
     run = Run.open(tmp_path / "run")
     again = train(run.config, tmp_path / "again")
-    assert to_json(again.config) == stored
+    assert {"normatch": normatch.__version__} | to_json(again.config) == stored
     assert (again.path / "model.safetensors").read_bytes() == (run.path / "model.safetensors").read_bytes()
     assert main(["eval", str(run.path), "--json"]) == 0
 

@@ -88,6 +88,15 @@ def test_predict_labels_files_and_folders(run: Path, tmp_path: Path, capsys: pyt
     assert "nowhere" in error_of(capsys, "predict", str(run), str(tmp_path / "nowhere"))
 
 
+def test_predict_can_skip_what_is_unreadable(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("<html>")
+    assert main(["predict", str(run), str(tmp_path), "--on-bad-image", "skip"]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 2
+    assert shown.err == f"normatch: skipped {tmp_path / 'b.png'}: it is no image of a known kind\n"
+
+
 @pytest.mark.parametrize(
     ("what", "names"),
     [
@@ -202,3 +211,24 @@ def test_damaged_data_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest
     own = error_of(capsys, "train", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"))
     assert "1.jpg" in own
     assert not (tmp_path / "run").exists()
+
+
+def test_the_cache_is_shown_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        Image.new("L", (9, 9)).save(tmp_path / "pets" / name / "1.png")
+    assert main(["data", "inspect", str(tmp_path / "pets"), "--no-cache"]) == 0
+    assert not (tmp_path / "cache").exists()
+    assert main(["data", "inspect", str(tmp_path / "pets")]) == 0
+    capsys.readouterr()
+    assert main(["data", "cache", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["images"], row["source"]) == (2, str(tmp_path / "pets"))
+    assert main(["data", "cache"]) == 0
+    assert "1 entries" in capsys.readouterr().out
+    assert main(["data", "cache", "--clear"]) == 0
+    assert "deleted" in capsys.readouterr().out
+    assert list((tmp_path / "cache").iterdir()) == []

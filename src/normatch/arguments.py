@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -19,17 +20,20 @@ from normatch.recipes import own, recipes
 
 __all__ = ["named_fields", "option", "parse", "parse_action", "parse_run"]
 
+T = TypeVar("T")
+
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
     """Call or build ``kind`` from ``argv``; wrong arguments are a UserError."""
     shown = io.StringIO()
     try:
         with contextlib.redirect_stderr(shown):
-            return tyro.cli(kind, prog=f"normatch {verb}", args=argv)
+            parsed = tyro.cli(kind if isinstance(kind, type) else _later(kind), prog=f"normatch {verb}", args=argv)
     except SystemExit as stop:
         if stop.code:
             raise UserError(f"{verb}: {_one_line(shown.getvalue())}; see normatch {verb} --help") from None
         raise
+    return parsed if isinstance(kind, type) else parsed()
 
 
 def parse_action(actions: dict[str, Callable[..., None]], verb: str, argv: list[str]) -> None:
@@ -102,6 +106,16 @@ def _parse_from(base: Config, recipe: str, verb: str, argv: list[str], own_optio
     about = recipes.get(recipe).summary if recipe in recipes else "a run of your own."
     arguments.__doc__ = f"{verb.title()} {base.name}: {about}"
     return parse(arguments, verb, argv)
+
+
+def _later(function: Callable[..., T]) -> Callable[..., Callable[[], T]]:
+    """The function with its arguments, to be called when the parser no longer holds standard error."""
+
+    @functools.wraps(function)
+    def bound(*positional: Any, **named: Any) -> Callable[[], T]:
+        return functools.partial(function, *positional, **named)
+
+    return bound
 
 
 def _value_of(argv: list[str], flag: str) -> str | None:

@@ -105,6 +105,8 @@ def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan
     split_corpus = held_out(choices.config, corpus)
     _choose_batch(choices, split_corpus, device)
     _choose_steps(choices, device)
+    if corpus.train.is_images and config.augment.flip:
+        choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
     return Plan(choices.config, split_corpus, _found(corpus), tuple(choices.made))
 
 
@@ -183,7 +185,8 @@ def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
         raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")
     choices = _Choices(config, frozenset(fixed))
     choices.set("steps", steps, _pace_reason(minutes, speed))
-    choices.set("epoch", math.ceil(steps / epochs), f"{epochs} evaluations and checkpoints")
+    epoch = math.ceil(steps / epochs)
+    choices.set("epoch", epoch, f"{math.ceil(steps / epoch)} evaluations and checkpoints")
     earlier = tuple(choice for choice in made.chosen if choice[0] not in ("steps", "epoch"))
     return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))
 

@@ -52,9 +52,8 @@ class Listings:
     def with_unlabelled(self, where: Path) -> "Listings":
         """With the images at any depth of another folder, none of which has a label."""
         more = list_unlabelled(where)
-        known = {
-            os.path.abspath(path): name for path, name in zip(self.everything.paths, self.everything.names, strict=True)
-        }
+        here = self.everything
+        known = {os.path.abspath(path): name for path, name in zip(here.paths, here.names, strict=True)}
         for path in more.paths:
             if os.path.abspath(path) in known:
                 label = known[os.path.abspath(path)]
