@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from normatch.errors import UserError
 
@@ -174,7 +174,7 @@ def list_(argv: list[str]) -> None:
 
 def data(argv: list[str]) -> None:
     """Fetch a data set, look at one, see or clear the cache: normatch data get|inspect|cache."""
-    from tyro.conf import Positional
+    from tyro.conf import Positional, arg
 
     from normatch.arguments import parse_action
     from normatch.data import Reading, data_root, get, sources
@@ -196,7 +196,7 @@ def data(argv: list[str]) -> None:
 
     def inspect_(
         data: Positional[str],
-        unlabelled: Path | None = None,
+        unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
         root: Path | None = None,
         sheet: Path | None = None,
         cache: bool = True,

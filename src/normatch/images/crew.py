@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from normatch.images.cores import cores
 from normatch.images.worker import Result, Work, only_errors, work
 
-__all__ = ["crew"]
+__all__ = ["Crew", "crew"]
 
 FEW = 500
 """Up to so many files, processes would take longer to start than threads to finish."""

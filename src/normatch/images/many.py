@@ -1,5 +1,6 @@
 """Many image files as one array: all at one size, by all cores, from the cache where they have been decoded before."""
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError
 from normatch.images.cache import Cache, Entry
+from normatch.images.cores import cores
 from normatch.images.crew import Crew, crew
 from normatch.images.decode import GREY, Channels
 from normatch.images.facts import FACTS
@@ -144,7 +146,9 @@ def _decode(paths: Sequence[Path], form: Form, do: Crew, progress: Progress, cac
 
 
 def _pieces(paths: Sequence[Path], form: Form | None) -> Iterator[Work]:
-    each = PIECE_FILES if form is None else min(PIECE_FILES, max(1, PIECE_BYTES // max(1, int(np.prod(form)))))
+    by_bytes = PIECE_FILES if form is None else PIECE_BYTES // max(1, math.prod(form))
+    # Few files are shared out too: a piece is no more than a quarter of a core's share.
+    each = max(1, min(PIECE_FILES, by_bytes, len(paths) // (4 * cores())))
     for start in range(0, len(paths), each):
         yield Work(tuple(map(str, paths[start : start + each])), form)
 
