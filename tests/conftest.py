@@ -1,6 +1,7 @@
 """What tests share: the real CIFAR-10 files, where they are at hand, and small problems."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -25,6 +26,14 @@ hypothesis.settings.load_profile("here")
 def _one_thread() -> None:
     """Tests run in parallel processes: more threads than cores only make them slower."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded images of tests are not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NORMATCH_CACHE", str(tmp_path_factory.mktemp("decoded")))
+        yield
 
 
 @pytest.fixture(scope="session")

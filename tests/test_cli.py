@@ -37,53 +37,6 @@ def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return captured.err
 
 
-WRONG = {
-    "a verb": (["trian"], "unknown verb 'trian': choose from train"),
-    "a recipe": (["train", "digits-41"], "unknown recipe 'digits-41'"),
-    "a flag": (["train", "--stepz", "3"], "did you mean --steps?"),
-    "a number": (["train", "--steps", "abc"], "--steps"),
-    "no steps": (["train", "--steps", "0"], "steps is 0: give a whole number of at least 1"),
-    "a method": (["train", "--method", "normach"], "did you mean 'normatch'?"),
-    "a choice": (["train", "--settings.consensus", "max"], "'min', 'drop'"),
-    "a setting of another method": (["train", "--method", "fixmatch", "--settings.consensus", "min"], "consensus"),
-    "labels that do not divide": (["train", "--labels", "43"], "labels is 43: give a multiple of the 10 classes"),
-    "more labels than there are": (["train", "--labels", "5000"], "are asked for"),
-    "a share": (["train", "--validation", "1.5"], "validation is 1.5"),
-    "a decay": (["train", "--ema", "2"], "ema is 2.0"),
-    "a rate": (["train", "--optim.lr", "-1"], "optim.lr is -1.0"),
-    "a seed": (["train", "--seed", "-1"], "seed is -1"),
-    "a fold": (["train", "--fold", "2"], "has no predefined folds"),
-    "a data set": (["train", "--data", "cifar11"], "cifar11"),
-    "a backbone": (["train", "--backbone", "wrn-28-3"], "did you mean"),
-    "a backbone for other images": (["train", "--backbone", "wrn-28-2"], "(1, 8, 8)"),
-    "a test set twice": (["train", "cifar10-40", "--data-root", "/nonexistent"], "cifar10"),
-    "nothing to resume": (["train", "--resume", "--out", "/nonexistent/run"], "is no run"),
-    "a device": (["train", "--device", "tpu"], "tpu"),
-    "a padding": (["train", "--augment.pad", "99"], "augment.pad is 99"),
-    "contradictory settings": (
-        ["train", "--settings.no-stop-gradient", "--settings.passes", "split"],
-        "settings.stop_gradient",
-    ),
-    "no run to score": (["eval", "/nonexistent/run"], "/nonexistent/run is no run"),
-    "no run to predict with": (["predict", "/nonexistent/run", "x.png"], "/nonexistent/run"),
-    "no run to export": (["export", "/nonexistent/run"], "/nonexistent/run has no model.json"),
-    "a format": (["export", "/nonexistent/run", "--format", "tf"], "tf"),
-    "a table": (["predict", "/nonexistent/run", "x.png", "--out", "x.txt"], "ends in .csv or .parquet"),
-    "a kind of thing": (["list", "models"], "models"),
-    "a data set to get": (["data", "get", "cifar11"], "unknown data set 'cifar11'"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_one_line_and_exit_code_2(
-    case: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    argv, names = WRONG[case]
-    assert names in error_of(capsys, *argv)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert main(["--help"]) == 0
@@ -137,6 +90,16 @@ def test_predict_labels_files_and_folders(run: Path, tmp_path: Path, capsys: pyt
     assert "nowhere" in error_of(capsys, "predict", str(run), str(tmp_path / "nowhere"))
 
 
+def test_predict_can_skip_what_is_unreadable(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("<html>")
+    assert main(["predict", str(run), str(tmp_path), "--on-bad-image", "skip"]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 2
+    assert "1 unreadable images skipped" in shown.err
+    assert f"{tmp_path / 'b.png'}: it is no image of a known kind\n" in shown.err
+
+
 @pytest.mark.parametrize(
     ("what", "names"),
     [
@@ -178,8 +141,7 @@ def test_own_arrays(tmp_path: Path) -> None:
     assert main(["train", *QUICK, "--data", str(tmp_path / "own.npz"), "--out", str(tmp_path / "run")]) == 0
     assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["name"], config["labels"], config["backbone"]) == ("own", None, "auto")
-    assert json.loads((tmp_path / "run" / "model.json").read_text())["backbone"] == "small-wide"
+    assert (config["name"], config["labels"], config["backbone"]) == ("own", None, "small-wide")
 
 
 def test_own_folder_with_an_unreadable_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,3 +217,24 @@ def test_damaged_data_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest
     own = error_of(capsys, "train", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"))
     assert "1.jpg" in own
     assert not (tmp_path / "run").exists()
+
+
+def test_the_cache_is_shown_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        Image.new("L", (9, 9)).save(tmp_path / "pets" / name / "1.png")
+    assert main(["data", "inspect", str(tmp_path / "pets"), "--no-cache"]) == 0
+    assert not (tmp_path / "cache").exists()
+    assert main(["data", "inspect", str(tmp_path / "pets")]) == 0
+    capsys.readouterr()
+    assert main(["data", "cache", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["images"], row["source"]) == (2, str(tmp_path / "pets"))
+    assert main(["data", "cache"]) == 0
+    assert "1 entries" in capsys.readouterr().out
+    assert main(["data", "cache", "--clear"]) == 0
+    assert "deleted" in capsys.readouterr().out
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -7,6 +7,7 @@ import inspect
 import io
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,11 @@ import tyro
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.engine.run import Run
+from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.recipes import own, recipes
 
-__all__ = ["command_of", "option", "parse", "parse_run"]
+__all__ = ["command_of", "named_fields", "option", "parse", "parse_action", "parse_run"]
 
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
@@ -45,6 +47,25 @@ def _later(kind: Any) -> Any:
 
     later.__annotations__ = kind.__annotations__ | {"return": Any}
     return later
+
+
+def parse_action(actions: dict[str, Callable[..., None]], verb: str, argv: list[str]) -> None:
+    """Call the action that ``argv`` names first, with the rest as its arguments."""
+    if argv and argv[0] in actions:
+        parse(actions[argv[0]], f"{verb} {argv[0]}", argv[1:])
+    elif argv and argv[0] in ("-h", "--help"):
+        about = "\n".join(f"  {name:<9}{(action.__doc__ or '').splitlines()[0]}" for name, action in actions.items())
+        print(f"usage: normatch {verb} ACTION [options]\n\n{about}\n\nnormatch {verb} ACTION --help explains one.")
+        raise SystemExit(0)
+    else:
+        wrong = f"unknown action {argv[0]!r}" if argv else "no action"
+        raise UserError(f"{verb}: {wrong}: choose from {', '.join(actions)}")
+
+
+def named_fields(argv: list[str]) -> frozenset[str]:
+    """The fields of the config that stand on the command line, as attributes are written."""
+    flags = (word[2:].split("=", 1)[0] for word in argv if word.startswith("--"))
+    return frozenset(flag.replace("-", "_") for flag in flags)
 
 
 def option(kind: Any, default: Any, about: str) -> tuple[Any, Any]:
@@ -98,8 +119,9 @@ def _flags_from(base: Config, config: Config) -> list[str]:
 def _base(recipe: str | None, argv: list[str]) -> Config:
     """Where the defaults come from."""
     out, data = _value_of(argv, "--out"), _value_of(argv, "--data")
-    if recipe is None and "--resume" in argv and out is not None:
-        return Run.open(Path(out)).config
+    if recipe is None and "--resume" in argv and (out is not None or data is not None):
+        # What was chosen when the run began is known only to the run.
+        return Run.open(Path(out) if out is not None else run_folder(own(data or ""), None)).config
     if recipe is None and data is not None and data not in sources:
         return own(data)
     return recipes.get(recipe or "digits-40").build()
@@ -112,6 +134,8 @@ def _parse_from(base: Config, recipe: str, verb: str, argv: list[str], own_optio
         base = base.replace(method=method)
     kinds = {f.name: f.type for f in dataclasses.fields(base)} | {"settings": type(base.settings)}
     options = {name: (kind, getattr(base, name)) for name, kind in kinds.items()}
+    # The folder of a class tree may be spelt either way, and so may this.
+    options["unlabelled"] = (Annotated[Path | None, tyro.conf.arg(aliases=["--unlabeled"])], base.unlabelled)
     options["recipe"] = option(tyro.conf.Positional[str], recipe, "The named run to start from.")
     fields = [
         (name, kind, dataclasses.field(default=default)) for name, (kind, default) in (options | own_options).items()

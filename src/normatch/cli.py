@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from normatch.errors import UserError
 
@@ -43,17 +43,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
-    from normatch.arguments import option, parse_run
+    from normatch.arguments import named_fields, option, parse_run
+    from normatch.choices import plan
+    from normatch.data import Reading
     from normatch.engine import train as run_training
-    from normatch.engine.progress import shown
+    from normatch.engine.progress import decoding, shown
+    from normatch.recipes import recipes
 
     own = {
         "out": option(Path | None, None, "Folder of the run; runs/NAME by default."),
         "resume": option(bool, False, "Continue the run in --out from its newest checkpoint."),
+        "minutes": option(float | None, None, "Time for training: sets the steps by the speed measured here."),
+        "cache": option(bool, True, "Keep decoded images for the next start: see normatch data cache."),
     }
     config, given = parse_run("train", argv, own)
+    with decoding() as told:
+        made = plan(
+            config,
+            given.out,
+            resume=given.resume,
+            minutes=given.minutes,
+            automatic=given.recipe not in recipes,
+            fixed=named_fields(argv),
+            reading=Reading(given.cache, told),
+        )
+    print(made.describe(), end="", flush=True)
     with shown(f"{config.name} {config.method}") as progress:
-        run = run_training(config, given.out, resume=given.resume, progress=progress)
+        run = run_training(
+            made.config,
+            given.out,
+            resume=given.resume,
+            progress=progress,
+            corpus=made.corpus,
+            reading=Reading(given.cache),
+        )
     print(run.describe())
 
 
@@ -61,6 +84,8 @@ def evaluate(argv: list[str]) -> None:
     """Score a finished run on its held-out items."""
     from tyro.conf import Positional
 
+    from normatch.data import Reading
+    from normatch.engine.progress import decoding
     from normatch.evaluate.score import describe, score_run
 
     def verb(
@@ -68,6 +93,7 @@ def evaluate(argv: list[str]) -> None:
         on: Literal["auto", "test", "validation"] = "auto",
         data_root: Path | None = None,
         device: Device = "auto",
+        cache: bool = True,
         json: bool = False,
     ) -> None:
         """Score a finished run on its held-out items.
@@ -77,9 +103,11 @@ def evaluate(argv: list[str]) -> None:
             on: Which items; auto is the test set, or the validation items where there is none.
             data_root: Folder that holds the data sets' files, where it has moved.
             device: Where to compute.
+            cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object.
         """
-        report = score_run(run, on=on, data_root=data_root, device=device)
+        with decoding() as told:
+            report = score_run(run, on=on, data_root=data_root, device=device, reading=Reading(cache, told))
         print(jsonlib.dumps(report) if json else describe(report))
 
     _run(verb, "eval", argv)
@@ -166,17 +194,19 @@ def list_(argv: list[str]) -> None:
 
 
 def data(argv: list[str]) -> None:
-    """Fetch a data set: normatch data get NAME."""
-    from tyro.conf import Positional
+    """Fetch a data set, look at one, see or clear the cache: normatch data get|inspect|cache."""
+    from tyro.conf import Positional, arg
 
-    from normatch.data import data_root, get, sources
-    from normatch.engine.progress import downloading
+    from normatch.arguments import parse_action
+    from normatch.data import Reading, data_root, get, sources
+    from normatch.data.inspect import describe, inspect
+    from normatch.engine.progress import decoding, downloading
+    from normatch.images.cache import Cache, describe_cache
 
-    def verb(action: Positional[Literal["get"]], name: Positional[str], root: Path | None = None) -> None:
+    def get_(name: Positional[str], root: Path | None = None) -> None:
         """Download a data set from its own site, check it, and keep it where training looks for it.
 
         Args:
-            action: get.
             name: The data set: see `normatch list datasets`.
             root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
         """
@@ -185,7 +215,40 @@ def data(argv: list[str]) -> None:
             files = get(source, root or data_root(), progress)
         print("\n".join(map(str, files)) or f"{name} is part of scikit-learn: nothing to fetch")
 
-    _run(verb, "data", argv)
+    def inspect_(
+        data: Positional[str],
+        unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
+        root: Path | None = None,
+        sheet: Path | None = None,
+        cache: bool = True,
+        json: bool = False,
+    ) -> None:
+        """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
+
+        Args:
+            data: A folder of images, a CSV manifest, an .npz file or the name of a data set.
+            unlabelled: A folder of more images without labels.
+            root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+            sheet: Image file to write: some pictures of each class under its name.
+            cache: Keep decoded images for the next time: see normatch data cache.
+            json: Print one JSON object, with all files and groups.
+        """
+        with decoding() as told:
+            report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, told))
+        print(jsonlib.dumps(report) if json else describe(report))
+
+    def cache_(clear: bool = False, json: bool = False) -> None:
+        """Show the decoded images that are kept, in $NORMATCH_CACHE or ~/.cache/normatch/decoded.
+
+        Args:
+            clear: Delete them all.
+            json: Print a JSON array with an object for each entry that is or, with --clear, was there.
+        """
+        cache = Cache()
+        rows = cache.clear() if clear else cache.listing()
+        print(jsonlib.dumps(rows) if json else describe_cache(cache.folder, rows, cleared=clear))
+
+    parse_action({"get": get_, "inspect": inspect_, "cache": cache_}, "data", argv)
 
 
 def bench(argv: list[str]) -> None:

@@ -26,6 +26,8 @@ class Config:
 
     data: str = "digits"
     """A data set's name, or the path of a folder of images, a CSV manifest or an .npz file."""
+    unlabelled: Path | None = None
+    """A folder of more images, at any depth, none of which has a label: for pictures that lie elsewhere."""
     data_root: Path | None = None
     """Folder that holds the data sets' files; by default $NORMATCH_DATA or ~/.cache/normatch."""
     image_size: int | None = None

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save
 
 import normatch
 from normatch.config import from_json, to_json
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing, write_json
 from normatch.model import Model, ModelSpec
 
@@ -33,9 +33,8 @@ def load_model(folder: Path) -> Model:
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
         raise UserError(
-            f"{folder / 'model.safetensors'} does not fit model.json ({reason}): restore it or train again"
+            f"{folder / 'model.safetensors'} does not fit model.json ({reason(error)}): restore it or train again"
         ) from error
     return model.eval()
 
@@ -50,7 +49,7 @@ def _read_spec(path: Path) -> ModelSpec:
     try:
         content: dict[str, Any] = dict(read_json(path))
     except (ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error}): restore it or train again") from error
+        raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
     written, by = content.pop("format", FORMAT), content.pop("normatch", "another version")
     if written != FORMAT:
         raise UserError(
@@ -59,5 +58,5 @@ def _read_spec(path: Path) -> ModelSpec:
         )
     try:
         return from_json(ModelSpec, content)
-    except (TypeError, UserError) as error:
-        raise UserError(f"{path} cannot be read ({error}): restore it or train again") from error
+    except (AttributeError, TypeError, UserError) as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error

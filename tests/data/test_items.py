@@ -1,18 +1,18 @@
 """What is to be predicted arrives in batches, in order, and says what is wrong with it."""
 
-import importlib
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image
 
-from normatch.data.decode import Channels, decode
 from normatch.data.items import Files, Rows, find_items
 from normatch.errors import UserError
+from normatch.images import worker
+from normatch.images.decode import open_upright
 from tests.data.original_formats import random_bytes
 
 SHAPE = (3, 6, 9)
@@ -48,14 +48,13 @@ def test_batches_of_files_are_the_images(size: int, pictures: list[Path]) -> Non
 def test_no_more_than_two_batches_of_files_are_read_ahead(
     pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("normatch.data.decode")
     opened: list[Path] = []
 
-    def counted(path: Path, size: tuple[int, int], channels: Channels) -> NDArray[np.uint8]:
+    def counted(path: Path, mode: Literal["L", "RGB"]) -> tuple[Image.Image, str]:
         opened.append(path)
-        return decode(path, size, channels)
+        return open_upright(path, mode)
 
-    monkeypatch.setattr(module, "decode", counted)
+    monkeypatch.setattr(worker, "open_upright", counted)
     for done, _ in enumerate(Files(pictures * 20, SHAPE).batches(4), 1):
         assert len(opened) <= 4 * (done + 1)
     assert len(opened) == 100

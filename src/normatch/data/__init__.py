@@ -5,16 +5,17 @@ device (:class:`HostPool` leaves them in host memory) and :class:`Stream` says w
 """
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.decode import OnBad, decode, decode_all
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
 from normatch.data.items import Files, Items, Rows, find_items
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import HostPool, Pool
+from normatch.data.reading import Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.data.split import Split, draw_split
 from normatch.data.stream import Stream
+from normatch.images import OnBad, decode, decode_all
 
 __all__ = [
     "UNKNOWN",
@@ -26,6 +27,7 @@ __all__ = [
     "Items",
     "OnBad",
     "Pool",
+    "Reading",
     "Rows",
     "Source",
     "Split",

@@ -10,9 +10,8 @@ from typing import IO
 
 from normatch.data.checksum import verify
 from normatch.data.files import MissingFiles
-from normatch.data.reason import reason
 from normatch.data.source import Archive
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__ = ["Found", "Layout", "Member", "find"]
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import Corpus, Dataset
-from normatch.data.reason import reason
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__ = ["read_arrays"]
 

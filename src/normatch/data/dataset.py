@@ -77,3 +77,5 @@ class Corpus:
     """Predefined labelled subsets, as positions in ``train`` (STL-10's ten, Mini-ImageNet's label files)."""
     skipped: tuple[str, ...] = ()
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
+    facts: NDArray[Any] | None = None
+    """What is known of the image files beside their pixels (:data:`normatch.images.FACTS`), training items first."""

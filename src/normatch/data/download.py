@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from normatch.data.checksum import md5_of, verify
-from normatch.data.reason import reason
 from normatch.data.source import Archive, Source
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__ = ["Progress", "get"]
 

@@ -1,16 +1,27 @@
 """A folder of images: a folder for each class, and one for those whose class is not known."""
 
+import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.decode import SUFFIXES, Channels, OnBad, decode_all
+from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
+from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
 
-__all__ = ["Listing", "find_images", "list_folder", "read_folder", "read_listings"]
+__all__ = [
+    "Listing",
+    "Listings",
+    "find_images",
+    "list_corpus",
+    "list_folder",
+    "list_unlabelled",
+    "read_folder",
+    "read_listings",
+]
 
 UNLABELLED = ("unlabeled", "unlabelled")
 
@@ -26,18 +37,46 @@ class Listing:
         return Listing(self.paths + other.paths, self.names + other.names)
 
 
-def read_folder(where: Path, *, image_size: int | None = None, on_bad: OnBad = "stop") -> Corpus:
+@dataclass(frozen=True)
+class Listings:
+    """The image files of a corpus, before any is read."""
+
+    name: str
+    train: Listing
+    test: Listing | None = None
+
+    @property
+    def everything(self) -> Listing:
+        return self.train + self.test if self.test else self.train
+
+    def with_unlabelled(self, where: Path) -> "Listings":
+        """With the images at any depth of another folder, none of which has a label."""
+        more = list_unlabelled(where)
+        here = self.everything
+        known = {os.path.abspath(path): name for path, name in zip(here.paths, here.names, strict=True)}
+        for path in more.paths:
+            if os.path.abspath(path) in known:
+                label = known[os.path.abspath(path)]
+                raise UserError(
+                    f"unlabelled is {str(where)!r}, but {path} is in {self.name} already, "
+                    f"{f'as {label!r}' if label else 'unlabelled'}: give a folder of other images"
+                )
+        return replace(self, train=self.train + more)
+
+
+def read_folder(where: Path) -> Corpus:
+    """The images of a folder, as :func:`list_corpus` finds them."""
+    return read_listings(list_corpus(where))
+
+
+def list_corpus(where: Path) -> Listings:
     """``DIR/<class>/`` are labelled, ``DIR/unlabeled/`` not; or ``DIR/train`` and ``DIR/test`` are such folders."""
     train_folder, test_folder = where / "train", where / "test"
-    test = None
-    if _has_folders(train_folder):
-        train = list_folder(train_folder) + _unlabelled(where)
-        if test_folder.is_dir():
-            test = list_folder(test_folder)
-    else:
+    if not _has_folders(train_folder):
         # A folder "train" without folders in it is a class of railway pictures.
-        train = list_folder(where)
-    return read_listings(str(where), train, test, image_size=image_size, on_bad=on_bad)
+        return Listings(str(where), list_folder(where))
+    train = list_folder(train_folder) + _unlabelled(where)
+    return Listings(str(where), train, list_folder(test_folder) if test_folder.is_dir() else None)
 
 
 def list_folder(where: Path) -> Listing:
@@ -84,29 +123,46 @@ def find_images(places: Iterable[Path]) -> list[Path]:
     return found
 
 
+def list_unlabelled(where: Path) -> Listing:
+    """All images at any depth of a folder, without labels."""
+    if not where.is_dir():
+        raise UserError(f"unlabelled is {str(where)!r}: no such folder; give a folder of images")
+    images = find_images([where])
+    return Listing(tuple(images), (None,) * len(images))
+
+
 def read_listings(
-    name: str,
-    train: Listing,
-    test: Listing | None = None,
+    listings: Listings,
     *,
     image_size: int | None = None,
+    largest: int = SIZES[-1],
     channels: Channels | None = None,
     on_bad: OnBad = "stop",
+    reading: Reading = DEFAULT,
 ) -> Corpus:
     """Decode listed images, all to one size. The classes are those of the training images, sorted by name."""
+    name, train, test = listings.name, listings.train, listings.test
     classes = tuple(sorted({label for label in train.names if label is not None}))
     if not classes:
         raise UserError(f"{name} has no labelled image: label a few of each class")
     unknown = sorted({label for label in test.names if label is not None} - set(classes)) if test else []
     if unknown:
         raise UserError(f"{name}: class {unknown[0]!r} has test images but no training images: add some or remove it")
-    everything = train + test if test else train
-    decoded = decode_all(everything.paths, size=image_size, channels=channels, on_bad=on_bad)
+    everything = listings.everything
+    decoded = decode_all(
+        everything.paths,
+        size=image_size,
+        channels=channels,
+        largest=largest,
+        on_bad=on_bad,
+        cache=reading.open_cache(),
+        progress=reading.progress,
+    )
     numbers = {label: i for i, label in enumerate(classes)}
     labels = np.array([numbers.get(label or "", UNKNOWN) for label in everything.names], np.int64)[decoded.kept]
     training = int(np.searchsorted(decoded.kept, len(train.paths)))
     parts = [Dataset(decoded.images[part], labels[part], classes) for part in (slice(training), slice(training, None))]
-    return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad)
+    return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad, facts=decoded.facts)
 
 
 def _unlabelled(where: Path) -> Listing:
@@ -116,7 +172,8 @@ def _unlabelled(where: Path) -> Listing:
 
 
 def _folders(where: Path) -> Sequence[Path]:
-    return sorted(path for path in where.iterdir() if path.is_dir() and not path.name.startswith("."))
+    with os.scandir(where) as found:
+        return [where / name for name in sorted(e.name for e in found if not e.name.startswith(".") and e.is_dir())]
 
 
 def _has_folders(where: Path) -> bool:
@@ -124,9 +181,18 @@ def _has_folders(where: Path) -> bool:
 
 
 def _images(where: Path, *, deep: bool = False) -> list[Path]:
-    # Names with a leading dot are not the user's pictures but the file system's notes about them.
-    return sorted(
-        path
-        for path in (where.rglob("*") if deep else where.iterdir())
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
+    """Images in order of their paths, part by part. With scandir, which asks the disk once for a hundred files."""
+    names: list[tuple[str, ...]] = []
+    folders: list[tuple[str, ...]] = [()]
+    while folders:
+        parts = folders.pop()
+        with os.scandir(os.path.join(where, *parts)) as found:
+            for entry in found:
+                # Names with a leading dot are not the user's pictures but the file system's notes about them.
+                if entry.name.startswith("."):
+                    continue
+                if os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file():
+                    names.append((*parts, entry.name))
+                elif deep and entry.is_dir(follow_symlinks=False):
+                    folders.append((*parts, entry.name))
+    return [where.joinpath(*parts) for parts in sorted(names)]

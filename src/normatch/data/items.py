@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.decode import Channels, OnBad, decode_batches
 from normatch.data.folder import find_images
-from normatch.data.reason import reason
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
+from normatch.images import Channels, OnBad, decode_batches
 
 __all__ = ["Files", "Items", "Portion", "Rows", "find_items"]
 

@@ -5,16 +5,19 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from normatch.data.arrays import read_arrays
-from normatch.data.dataset import Corpus, Dataset
-from normatch.data.decode import OnBad, resize_all
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.files import MissingFiles
-from normatch.data.folder import read_folder
-from normatch.data.manifest import read_manifest
+from normatch.data.folder import Listings, list_corpus, list_unlabelled, read_listings
+from normatch.data.manifest import list_manifest
+from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import sources
 from normatch.errors import UserError
+from normatch.images import SIZES, OnBad, decode_all, resize_all
 
-__all__ = ["data_root", "load_corpus"]
+__all__ = ["data_root", "find_listings", "load_corpus"]
 
 
 def data_root() -> Path:
@@ -23,20 +26,44 @@ def data_root() -> Path:
 
 
 def load_corpus(
-    data: str, root: Path | None = None, *, image_size: int | None = None, on_bad: OnBad = "stop"
+    data: str,
+    root: Path | None = None,
+    *,
+    unlabelled: Path | None = None,
+    image_size: int | None = None,
+    largest: int = SIZES[-1],
+    on_bad: OnBad = "stop",
+    reading: Reading = DEFAULT,
 ) -> Corpus:
     """Read ``data``: a name that ``normatch list datasets`` shows, or a path.
 
     The files of a named data set are looked for in ``root/name``, then in ``root`` (default: :func:`data_root`).
-    ``image_size`` makes all images squares of that side. ``on_bad`` is for the files of a folder or a CSV file.
+    ``unlabelled`` is a folder of more images, all without labels. ``image_size`` makes all images squares of that
+    side; without it, image files of many sizes become squares of at most ``largest``. ``on_bad`` and ``reading`` are
+    for image files.
     """
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size is {image_size}: give the side of the images in pixels, such as 32")
+    listings = find_listings(data, on_bad)
+    if listings is not None:
+        if unlabelled is not None:
+            listings = listings.with_unlabelled(unlabelled.expanduser())
+        return read_listings(listings, image_size=image_size, largest=largest, on_bad=on_bad, reading=reading)
     if data in sources:
-        return _resized(_read_named(data, (root or data_root()).expanduser()), image_size)
+        corpus = _read_named(data, (root or data_root()).expanduser())
+    else:
+        corpus = read_arrays(Path(data).expanduser())
+    corpus = _resized(corpus, image_size)
+    return corpus if unlabelled is None else _extended(corpus, unlabelled.expanduser(), on_bad, reading)
+
+
+def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
+    """The image files of a folder or a CSV file; None where ``data`` is neither, but a data set or an ``.npz``."""
+    if data in sources:
+        return None
     path = Path(data).expanduser()
     if path.is_dir():
-        return read_folder(path, image_size=image_size, on_bad=on_bad)
+        return list_corpus(path)
     if not path.exists():
         close = difflib.get_close_matches(data, sources.names(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -45,9 +72,9 @@ def load_corpus(
             f"(there are {', '.join(sources.names())}){hint}"
         )
     if path.suffix.lower() == ".csv":
-        return read_manifest(path, image_size=image_size, on_bad=on_bad)
+        return list_manifest(path, on_bad)
     if path.suffix.lower() == ".npz":
-        return _resized(read_arrays(path), image_size)
+        return None
     raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
 
 
@@ -76,3 +103,29 @@ def _resized(corpus: Corpus, size: int | None) -> Corpus:
         return replace(dataset, inputs=resize_all(dataset.inputs, size))
 
     return replace(corpus, train=resized(corpus.train), test=corpus.test and resized(corpus.test))
+
+
+def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> Corpus:
+    """With the images of a folder, made like those of the corpus, as items whose class is not known."""
+    train = corpus.train
+    if not train.is_images:
+        raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")
+    channels, height, width = train.shape
+    decoded = decode_all(
+        list_unlabelled(where).paths,
+        size=height if height == width else None,
+        channels=1 if channels == 1 else 3,
+        on_bad=on_bad,
+        cache=reading.open_cache(),
+        progress=reading.progress,
+    )
+    if decoded.images.shape[1:3] != (height, width):
+        raise UserError(
+            f"images of {where} are not all {width}×{height} as those of {corpus.name}: set image_size to make all "
+            "of them squares"
+        )
+    labels = np.full(len(decoded.images), UNKNOWN, np.int64)
+    more = replace(
+        train, inputs=np.concatenate([train.inputs, decoded.images]), labels=np.concatenate([train.labels, labels])
+    )
+    return replace(corpus, train=more, skipped=corpus.skipped + decoded.bad)

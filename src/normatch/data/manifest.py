@@ -4,18 +4,23 @@ import csv
 from pathlib import Path
 
 from normatch.data.dataset import Corpus
-from normatch.data.decode import OnBad
-from normatch.data.folder import Listing, read_listings
-from normatch.data.reason import reason
-from normatch.errors import UserError
+from normatch.data.folder import Listing, Listings, read_listings
+from normatch.errors import UserError, reason
+from normatch.images import OnBad
 
-__all__ = ["read_manifest"]
+__all__ = ["list_manifest", "read_manifest"]
 
 
-def read_manifest(path: Path, *, image_size: int | None = None, on_bad: OnBad = "stop") -> Corpus:
+def read_manifest(path: Path) -> Corpus:
+    """The images that ``path`` lists."""
+    return read_listings(list_manifest(path))
+
+
+def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images that ``path`` lists; theirs are relative to its folder."""
     paths: list[Path] = []
     labels: list[str | None] = []
+    lines: dict[Path, int] = {}
     try:
         # Spreadsheets like to put a byte-order mark first.
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -31,10 +36,16 @@ def read_manifest(path: Path, *, image_size: int | None = None, on_bad: OnBad = 
                     raise UserError(
                         f"{path}, line {rows.line_num}: no such file: {image}; paths are relative to the CSV's folder"
                     )
+                if image in lines:
+                    raise UserError(
+                        f"{path}, line {rows.line_num}: {image} is listed already on line {lines[image]}; "
+                        "delete one of the two"
+                    )
+                lines[image] = rows.line_num
                 paths.append(image)
                 labels.append((row["label"] or "").strip() or None)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
     if not paths:
         raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
-    return read_listings(str(path), Listing(tuple(paths), tuple(labels)), image_size=image_size, on_bad=on_bad)
+    return Listings(str(path), Listing(tuple(paths), tuple(labels)))

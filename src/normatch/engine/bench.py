@@ -5,6 +5,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.engine.graphs import capture
-from normatch.engine.job import open_corpus, prepare
+from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.machine import circumstances
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
@@ -22,7 +23,7 @@ from normatch.engine.traffic import bandwidth, step_bytes
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 
-__all__ = ["AUXILIARY", "bench", "describe"]
+__all__ = ["AUXILIARY", "Pace", "bench", "describe", "pace"]
 
 AUXILIARY = "of both: auxiliary"
 """The auxiliary classifiers' share of forward and backward."""
@@ -82,6 +83,32 @@ def bench(
             "eager_because": step.runtime.eager_because,
             **circumstances(),
         }
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds until the first step is done, of a step, and of an evaluation."""
+
+    start: float
+    step: float
+    evaluation: float
+
+
+def pace(job: Job, seconds: float = 3.0) -> Pace:
+    """How fast a job would train, from steps of about ``seconds`` and one evaluation. The job is used up by it."""
+    with job.runtime.scope(), contextlib.ExitStack() as stack:
+        begin = time.perf_counter()
+        loop = Loop(job)
+        stack.callback(loop.step.feed.close)
+        loop.step.method.train()
+        loop.step()
+        for _ in range(WARM_UP if job.runtime.capture else 1):
+            loop.step()
+        _wait(job.runtime)
+        start = time.perf_counter() - begin
+        once = _seconds(loop.step, 1, job.runtime)
+        step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
+        return Pace(start, step, _seconds(loop.evaluate, 1, job.runtime))
 
 
 def describe(report: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from normatch.augment import Views
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Split, draw_split, hold_out, load_corpus
+from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data.reading import DEFAULT
 from normatch.engine.feed import stays_on_host
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
@@ -18,7 +19,7 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.seeding import derive
 
-__all__ = ["Job", "open_corpus", "prepare"]
+__all__ = ["Job", "draw", "held_out", "open_corpus", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,44 @@ class Job:
     """Whether the inputs stay in host memory."""
 
 
-def open_corpus(config: Config) -> Corpus:
+def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
     """The data of a run, with its test items held out where the data set brings none of its own."""
-    corpus = load_corpus(config.data, config.data_root, image_size=config.image_size, on_bad=config.on_bad_image)
+    corpus = load_corpus(
+        config.data,
+        config.data_root,
+        unlabelled=config.unlabelled,
+        image_size=config.image_size,
+        on_bad=config.on_bad_image,
+        reading=reading,
+    )
+    return held_out(config, corpus)
+
+
+def held_out(config: Config, corpus: Corpus) -> Corpus:
+    """The corpus with the run's own share of it set aside for testing."""
+    classes = corpus.train.classes
+    if len(classes) < 2:
+        has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
+        raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
+
+
+def draw(config: Config, corpus: Corpus) -> Split:
+    """Who is labelled in this run; a method that learns from unlabelled items must have some."""
+    split = draw_split(
+        corpus,
+        config.labels,
+        config.seed,
+        validation=config.validation,
+        include_labelled=config.include_labelled,
+        fold=config.fold,
+    )
+    if methods.get(config.method).views.unlabelled and not len(split.unlabelled):
+        raise UserError(
+            f"method {config.method!r} needs unlabelled items, and there are none: add some, "
+            "set include_labelled, or choose a method that learns from labels alone"
+        )
+    return split
 
 
 def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True) -> Job:
@@ -49,20 +84,8 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
     runtime = Runtime.of(config)
     corpus = corpus or open_corpus(config)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
-    split = draw_split(
-        corpus,
-        config.labels,
-        config.seed,
-        validation=config.validation,
-        include_labelled=config.include_labelled,
-        fold=config.fold,
-    )
+    split = draw(config, corpus)
     method_type = methods.get(config.method)
-    if method_type.views.unlabelled and not len(split.unlabelled):
-        raise UserError(
-            f"method {config.method!r} needs unlabelled items, and there are none: add some, "
-            "set include_labelled, or choose a method that learns from labels alone"
-        )
     backbone = suitable_backbone(corpus.train.shape) if config.backbone == "auto" else config.backbone
     centre, scale = _statistics(corpus.train)
     expected = find_backbone(backbone).statistics

@@ -12,7 +12,7 @@ from normatch.engine.recorder import Record
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Lines", "Progress", "counting", "downloading", "quiet", "shown"]
+__all__ = ["Lines", "Progress", "counting", "decoding", "downloading", "quiet", "shown"]
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -96,6 +96,32 @@ def downloading() -> Iterator[Callable[[str, int, int | None], None]]:
             bar.update(tasks[name], completed=done, total=total)
             if done == total and not console.is_terminal:
                 print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
+
+        yield progress
+
+
+@contextmanager
+def decoding() -> Iterator[Callable[[int, int], None]]:
+    """Told how many of how many images are decoded: a live bar on a terminal, else a line every few seconds."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with RichProgress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: list[TaskID] = []
+        last = time.monotonic()
+
+        def progress(done: int, total: int) -> None:
+            nonlocal last
+            if not tasks:
+                tasks.append(bar.add_task("decoding images"))
+            bar.update(tasks[0], completed=done, total=total)
+            now = time.monotonic()
+            if not console.is_terminal and now - last >= Lines.SECONDS:
+                last = now
+                print(f"decoding images  {done}/{total}", file=sys.stderr, flush=True)
 
         yield progress
 

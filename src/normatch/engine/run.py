@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import normatch
 from normatch.config import Config, from_json, to_json
 from normatch.data import Split
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing, write_json
 
 __all__ = ["Run"]
@@ -34,7 +36,7 @@ class Run:
             part.mkdir()
         except OSError as error:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
-        write_json(part / "config.json", to_json(config))
+        write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
         write_json(part / "split.json", split.to_json())
         (part / "checkpoint").mkdir()
         os.rename(part, path)
@@ -53,18 +55,26 @@ class Run:
 
     @property
     def config(self) -> Config:
+        file = self.path / "config.json"
         try:
-            return from_json(Config, read_json(self.path / "config.json"))
-        except (json.JSONDecodeError, TypeError) as error:
-            raise UserError(
-                f"{self.path / 'config.json'} cannot be read ({error}): restore it or train again"
-            ) from error
+            fields = read_json(file)
+            written_by = str(fields.pop("normatch", normatch.__version__))
+            if _release(written_by) > _release(normatch.__version__):
+                raise UserError(
+                    f"{self.path} was written by normatch {written_by}, this is {normatch.__version__}: "
+                    "upgrade to read it"
+                )
+            return from_json(Config, fields)
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from None
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(f"{file} cannot be read ({reason(error)}): restore it or train again") from error
 
     @property
     def split(self) -> Split:
         try:
             return Split.from_json(read_json(self.path / "split.json"))
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{self.path / 'split.json'} cannot be read ({error!r}): restore it or train again"
             ) from error
@@ -123,3 +133,12 @@ class Run:
             kept.append(line)
         with replacing(path) as part:
             part.write_text("".join(kept), encoding="utf-8")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparison.
+
+    >>> _release("0.10.1") > _release("0.9"), _release("0.2.0rc1")
+    (True, (0, 2, 0))
+    """
+    return tuple(int(number) for number in re.findall(r"(?:^|\.)(\d+)", version))

@@ -54,7 +54,9 @@ class Runtime:
         return cls(device, bfloat16, wanted and because is None, config.deterministic, because)
 
     def describe(self) -> str:
-        name = torch.cuda.get_device_name() if self.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        cpu = f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
+        name = torch.cuda.get_device_name() if self.device.type == "cuda" else cpu
         return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
 
     @property

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from normatch.config import Config, to_json
-from normatch.data import UNKNOWN, Dataset, HostPool, Pool
+from normatch.data import UNKNOWN, Corpus, Dataset, HostPool, Pool, Reading
+from normatch.data.reading import DEFAULT
 from normatch.engine import checkpoint
 from normatch.engine.diagnosis import NOT_FINITE, Case, Diagnosis
 from normatch.engine.feed import make_pool
-from normatch.engine.job import Job, prepare
+from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.machine import versions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import Record, Recorder, RunRecorder
@@ -27,7 +28,7 @@ from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
 from normatch.weights import save_model
 
-__all__ = ["Loop", "train"]
+__all__ = ["Loop", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Fields that say where a run is trained, not what it is: a resumed run may change them."""
@@ -36,13 +37,22 @@ LABELLED_SEEN = 256
 """Labelled items, evenly spaced, on which a run is asked whether it fits its labels at all."""
 
 
-def train(config: Config, out: Path | str | None = None, *, resume: bool = False, progress: Progress = quiet) -> Run:
+def train(
+    config: Config,
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress = quiet,
+    corpus: Corpus | None = None,
+    reading: Reading = DEFAULT,
+) -> Run:
     """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
-    had never been stopped.
+    had never been stopped. ``corpus`` is the config's data where the caller has read it already, as
+    :func:`open_corpus` does; otherwise it is read as ``reading`` says.
     """
-    path = Path(out) if out is not None else Path("runs") / config.name
+    path = run_folder(config, out)
     found = None
     if resume:
         run = Run.open(path)
@@ -50,12 +60,12 @@ def train(config: Config, out: Path | str | None = None, *, resume: bool = False
         if run.finished:
             return run
         found = checkpoint.load_latest(path / "checkpoint")
-        job = prepare(config, pretrained=found is None)
+        job = prepare(config, corpus or open_corpus(config, reading), pretrained=found is None)
         if run.split.to_json() != job.split.to_json():
             raise UserError(f"the data has changed since {path} was started: its labelled items are others now")
     else:
         Run.must_be_new(path)
-        job = prepare(config)
+        job = prepare(config, corpus or open_corpus(config, reading))
         run = Run.create(path, config, job.split)
     with job.runtime.scope():
         loop = Loop(job)
@@ -68,6 +78,11 @@ def train(config: Config, out: Path | str | None = None, *, resume: bool = False
             loop.run(recorder, progress, path / "checkpoint")
         _finish(run, loop)
     return run
+
+
+def run_folder(config: Config, out: Path | str | None) -> Path:
+    """Where a run goes unless it is told otherwise: runs/NAME."""
+    return Path(out) if out is not None else Path("runs") / config.name
 
 
 class Loop:

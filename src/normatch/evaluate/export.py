@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 import normatch
-from normatch.data.reason import reason
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 from normatch.files import must_be_free, replacing
 from normatch.model import Model
 from normatch.weights import load_model

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from normatch.data import UNKNOWN, Corpus, Dataset
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading
+from normatch.data.reading import DEFAULT
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
@@ -22,6 +23,7 @@ def score_run(
     on: Literal["auto", "test", "validation"] = "auto",
     data_root: Path | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """The scores of the averaged weights on held-out items: the test set, or validation items where there is none."""
     run = Run.open(path)
@@ -29,7 +31,7 @@ def score_run(
     if data_root is not None:
         config = config.replace(data_root=data_root)
     model = load(path, str(Runtime.of(config).device))
-    corpus = open_corpus(config)
+    corpus = open_corpus(config, reading)
     if corpus.train.classes != model.classes:
         raise UserError(
             f"{config.data} has other classes now than {path} was trained on: give the data it was trained on"

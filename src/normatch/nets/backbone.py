@@ -123,6 +123,9 @@ class BackboneSpec:
         return shape in self.shapes
 
 
+TINY = 16
+"""Images up to this side get the network for tiny images where the choice is ours."""
+
 backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.zoo")
 
 families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbones", package="normatch.nets.zoo")
@@ -146,7 +149,8 @@ def suitable_backbone(shape: Shape) -> str:
     >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))
     ('small-wide', 'wrn-28-2', 'resnet-18')
     """
-    order = ("small-wide", "wrn-28-2", "resnet-18", "mlp")
+    tiny = len(shape) == 3 and max(shape[1:]) <= TINY
+    order = ("small-wide", "wrn-28-2", "resnet-18", "mlp") if tiny else ("wrn-28-2", "resnet-18", "small-wide", "mlp")
     found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
     if found is None:
         takes = "; ".join(f"{name} {backbones.get(name).shapes}" for name in order)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from normatch.data.checksum import verify
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.files import pick
-from normatch.data.reason import reason
 from normatch.data.source import Archive
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__ = ["idx_archives", "read_idx", "read_idx_corpus"]
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.reason import reason
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__ = ["load_plain"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from normatch.data.dataset import Corpus
 from normatch.data.files import MissingFiles
-from normatch.data.folder import list_folder, read_listings
+from normatch.data.folder import Listings, list_folder, read_listings
 from normatch.data.source import Source, sources
 from normatch.errors import UserError
 
@@ -37,8 +37,8 @@ def _read(where: Path) -> Corpus:
     train = list_folder(where / "train")
     positions = {(path.name, name): i for i, (path, name) in enumerate(zip(train.paths, train.names, strict=True))}
     folds = tuple(_fold(file, positions) for file in _label_files(where))
-    listed = read_listings("mini-imagenet", train, list_folder(where / "test"), image_size=SIDE, channels=3)
-    return replace(listed, folds=folds)
+    listings = Listings("mini-imagenet", train, list_folder(where / "test"))
+    return replace(read_listings(listings, image_size=SIDE, channels=3), folds=folds)
 
 
 def _label_files(where: Path) -> list[Path]:

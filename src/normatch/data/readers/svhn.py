@@ -7,9 +7,8 @@ import numpy as np
 from normatch.data.checksum import verify
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.files import pick
-from normatch.data.reason import reason
 from normatch.data.source import Archive, Source, sources
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__: list[str] = []
 

@@ -89,7 +89,7 @@ class Aside:
     at most ``BEHIND`` calls may be outstanding, which bounds the memory.
     """
 
-    BEHIND = 4
+    BEHIND = 2
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None

@@ -86,8 +86,8 @@ def _activate(x: Tensor) -> Tensor:
 register(
     BackboneSpec(
         name="small-wide",
-        summary="four convolutions for tiny images, 128 features; quick on a processor",
-        shapes=ImageShapes(8, 16),
+        summary="four convolutions for small images, 128 features; quick on a processor",
+        shapes=ImageShapes(8, 64),
         build=lambda shape, momentum: SmallWide(shape[0], momentum),
     )
 )

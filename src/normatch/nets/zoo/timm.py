@@ -7,8 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from normatch.data.reason import reason
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, families
 
 __all__ = ["TimmNetwork"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from normatch.data.decode import SIZES, decode, decode_all, resize_all
 from normatch.errors import UserError
+from normatch.images import SIZES, decode, decode_all, resize_all
 from tests.data.original_formats import random_bytes
 
 
@@ -156,7 +156,11 @@ def test_unreadable_images_stop_or_are_skipped(tmp_path: Path, options: dict[str
     decoded = decode_all(paths, on_bad="skip", **options)  # type: ignore[arg-type]
     assert decoded.images.shape == (3, 8, 8, 3)
     assert decoded.kept.tolist() == [0, 2, 5]
-    assert [line.split(": ")[0] for line in decoded.bad] == [f"cannot read image {bad}" for bad in (cut, empty, absent)]
+    assert [line.split(": ")[0] for line in decoded.bad] == [str(bad) for bad in (cut, empty, absent)]
+    with pytest.raises(
+        UserError, match=r"cannot read 3 of 6 images: .*cut.png \(.*\), .*the file is empty.*no such file"
+    ):
+        decode_all(paths, **options)  # type: ignore[arg-type]
 
 
 def test_no_images() -> None:

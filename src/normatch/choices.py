@@ -1,0 +1,210 @@
+"""What a run on the user's own data leaves open, chosen from the data and the machine, each with its reason."""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.config import Config
+from normatch.data import UNKNOWN, Corpus, Reading, load_corpus
+from normatch.data.reading import DEFAULT
+from normatch.engine.bench import Pace, pace
+from normatch.engine.job import draw, held_out, open_corpus, prepare
+from normatch.engine.run import Run
+from normatch.engine.runtime import Runtime
+from normatch.engine.train import run_folder
+from normatch.errors import UserError
+from normatch.images import SIZES
+from normatch.nets import backbones, suitable_backbone
+
+__all__ = ["Plan", "plan"]
+
+SMALL = 32
+"""The largest side that is chosen without a GPU, where the time of a step grows with the number of pixels."""
+
+HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
+"""The share of the labelled items that is tested on, down to so many items; none if a class has fewer than FEWEST."""
+
+LARGEST_BATCH = {"cuda": 64, "cpu": 32}
+LEAST_BATCH, RATIO = 8, 7
+STEPS = {"cuda": 4096, "cpu": 1024}
+EPOCHS = 32
+"""Evaluations and checkpoints in a run."""
+
+SPARE, EVALUATING = 0.05, 0.2
+"""Shares of a time budget: what is left for checkpoints and the end, and the most that evaluations may take."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A config with nothing left open, its data where they have been read already, and what to tell the user."""
+
+    config: Config
+    corpus: Corpus | None = None
+    found: str = ""
+    chosen: tuple[tuple[str, str, str], ...] = ()
+    """Field, value and reason of each choice."""
+
+    def describe(self) -> str:
+        """A line on the data and one for each choice; nothing where nothing was chosen."""
+        lines = [self.found] if self.found else []
+        width = max((len(value) for _, value, _ in self.chosen), default=0)
+        lines += [f"  {name:<11} {value:<{width}}  {why}" for name, value, why in self.chosen]
+        if self.chosen:
+            lines.append("  all of it is in config.json, and each is a flag that you can set")
+        return "".join(f"{line}\n" for line in lines)
+
+
+def plan(
+    config: Config,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    fixed: Collection[str] = (),
+    automatic: bool = True,
+    minutes: float | None = None,
+    reading: Reading = DEFAULT,
+) -> Plan:
+    """Read the data of a new run and choose the fields that are not ``fixed``.
+
+    A run that is resumed has nothing left to choose. ``automatic`` is for the user's own data; a recipe's values stay
+    as they are. ``minutes`` is the time that training may take: the steps are set by the speed that a few of them have
+    on this machine. What is chosen is part of the config, which repeats the run exactly, here or elsewhere.
+    """
+    if resume:
+        if minutes is not None:
+            raise UserError(f"minutes is {minutes}: a run that is resumed has its steps; leave it out")
+        return Plan(config)
+    if minutes is not None and not (0 < minutes < math.inf):
+        raise UserError(f"minutes is {minutes}: give a positive number, such as 10")
+    if minutes is not None and "steps" in fixed:
+        raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
+    Run.must_be_new(run_folder(config, out))
+    made = _from_data(config, fixed, reading) if automatic else Plan(config, open_corpus(config, reading))
+    return made if minutes is None else _within(made, minutes, fixed)
+
+
+def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+    device = Runtime.of(config).device.type
+    corpus = load_corpus(
+        config.data,
+        config.data_root,
+        unlabelled=config.unlabelled,
+        image_size=config.image_size,
+        largest=SIZES[-1] if device == "cuda" else SMALL,
+        on_bad=config.on_bad_image,
+        reading=reading,
+    )
+    choices = _Choices(config, frozenset(fixed))
+    _choose_network(choices, corpus, device)
+    _choose_test_share(choices, corpus)
+    split_corpus = held_out(choices.config, corpus)
+    _choose_batch(choices, split_corpus, device)
+    _choose_steps(choices, device)
+    if corpus.train.is_images and config.augment.flip:
+        choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
+    return Plan(choices.config, split_corpus, _found(corpus), tuple(choices.made))
+
+
+class _Choices:
+    """A config that is being completed: what the user has fixed stays as it is."""
+
+    def __init__(self, config: Config, fixed: frozenset[str]) -> None:
+        self.config, self.fixed = config, fixed
+        self.made: list[tuple[str, str, str]] = []
+
+    def set(self, name: str, value: Any, why: str, shown: str = "") -> None:
+        if name not in self.fixed:
+            self.config = self.config.replace(**{name: value})
+            self.made.append((name.replace("_", " "), shown or f"{value}", why))
+
+
+def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
+    shape = corpus.train.shape
+    if corpus.facts is not None and choices.config.image_size is None and shape[1] == shape[2]:
+        choices.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
+    if choices.config.backbone == "auto":
+        quick = backbones.get("small-wide").supports(shape) and max(shape[1:]) <= SMALL
+        small = device == "cpu" and quick
+        name = "small-wide" if small else suitable_backbone(shape)
+        dimensions = "×".join(map(str, shape))
+        why = f"quick without a GPU on items of {dimensions}" if small else f"suits items of {dimensions}"
+        choices.set("backbone", name, why)
+
+
+def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
+    sides = np.minimum(facts["width"], facts["height"])
+    if (facts["width"] == side).all() and (facts["height"] == side).all():
+        return "all images have it"
+    seen = f"the shorter sides are {sides.min()} to {sides.max()} pixels, their median {np.median(sides):g}"
+    return f"{seen}; no more than {SMALL} without a GPU" if device == "cpu" and side == SMALL else seen
+
+
+def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
+    if corpus.test is not None:
+        choices.set("test_share", 0.0, f"{len(corpus.test):,} test items are there already", "0")
+        return
+    _, counts = np.unique(corpus.train.labels[corpus.train.labels != UNKNOWN], return_counts=True)
+    labelled = int(counts.sum())
+    if counts.min(initial=labelled) < FEWEST:
+        why = f"nothing to test on: a class with {counts.min(initial=labelled)} labelled items has none to spare"
+        choices.set("test_share", 0.0, why, "0")
+        return
+    share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
+    choices.set("test_share", share, f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on")
+
+
+def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
+    split = draw(choices.config, corpus)
+    labelled, unlabelled = len(split.labelled), len(split.unlabelled)
+    batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
+    choices.set("batch", batch, f"{labelled:,} labelled items to learn from")
+    batch = choices.config.batch
+    ratio = min(RATIO, max(1, unlabelled // batch))
+    choices.set("ratio", ratio, f"with each of them, of {unlabelled:,} items without their labels")
+
+
+def _choose_steps(choices: _Choices, device: str) -> None:
+    where = "on a GPU" if device == "cuda" else "without a GPU"
+    choices.set("steps", STEPS[device], f"as many as are worth the wait {where}; --minutes 10 fits them to your time")
+    choices.set("epoch", max(1, choices.config.steps // EPOCHS), f"{EPOCHS} evaluations and checkpoints")
+
+
+def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
+    config = made.config
+    speed = pace(prepare(config, made.corpus))
+    budget = 60 * minutes * (1 - SPARE) - speed.start
+    epochs = max(1, min(config.steps // config.epoch, int(EVALUATING * budget / speed.evaluation)))
+    steps = int((budget - epochs * speed.evaluation) / speed.step)
+    if steps < 1:
+        needed = speed.start + speed.step + speed.evaluation
+        raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")
+    choices = _Choices(config, frozenset(fixed))
+    choices.set("steps", steps, _pace_reason(minutes, speed))
+    epoch = math.ceil(steps / epochs)
+    choices.set("epoch", epoch, f"{math.ceil(steps / epoch)} evaluations and checkpoints")
+    earlier = tuple(choice for choice in made.chosen if choice[0] not in ("steps", "epoch"))
+    return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))
+
+
+def _pace_reason(minutes: float, speed: Pace) -> str:
+    return f"{minutes:g} minutes at {1 / speed.step:.2f} steps/s, measured here and now"
+
+
+def _found(corpus: Corpus) -> str:
+    train, skipped = corpus.train, len(corpus.skipped)
+    labelled = int((train.labels != UNKNOWN).sum())
+    parts = [
+        f"{len(train.classes)} classes",
+        f"{labelled:,} labelled",
+        f"{len(train) - labelled:,} unlabelled",
+    ]
+    if corpus.test is not None:
+        parts.append(f"{len(corpus.test):,} test items")
+    if skipped:
+        parts.append(f"{skipped:,} unreadable files skipped")
+    return f"{corpus.name}: {', '.join(parts)}"

@@ -1,0 +1,259 @@
+"""What is in a data set, and what is wrong with it: counts, sizes, unreadable files, duplicates, leaks, conflicts."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.folder import Listings
+from normatch.data.load import find_listings, load_corpus
+from normatch.data.reading import DEFAULT, Reading
+from normatch.errors import UserError
+from normatch.images import FACTS, decode_all, facts_of
+from normatch.images.likeness import LIKE, NEAR, alike, groups
+from normatch.images.sheet import ACROSS, write_sheet
+
+__all__ = ["describe", "inspect"]
+
+SHOWN = 5
+"""Groups and files that the text names of each kind; the JSON names all."""
+
+SKEWED = 3.0
+"""From so many times the items of the smallest class in the largest on, the imbalance is worth a word."""
+
+FEW = 5
+"""Fewer labelled items of a class leave nothing to hold out."""
+
+Groups = list[NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class _Items:
+    """All items that could be read: training items first, then test items."""
+
+    places: Sequence[str]
+    labels: Sequence[str | None]
+    testing: NDArray[np.bool_]
+    inputs: NDArray[Any]
+    facts: NDArray[Any]
+    bad: tuple[str, ...] = ()
+
+    def at(self, group: NDArray[np.int64]) -> list[dict[str, Any]]:
+        return [
+            {"item": self.places[i], "label": self.labels[i], "set": "test" if self.testing[i] else "train"}
+            for i in group.tolist()
+        ]
+
+
+def inspect(
+    data: str,
+    root: Path | None = None,
+    *,
+    unlabelled: Path | None = None,
+    sheet: Path | None = None,
+    reading: Reading = DEFAULT,
+) -> dict[str, Any]:
+    """Look at a folder, a CSV manifest, an ``.npz`` or a named data set; with ``sheet``, draw some of each class there.
+
+    Two items are duplicates if their pixels are equal, and near duplicates if they look alike
+    (:mod:`normatch.images.likeness`). Nothing is changed, and unreadable files are only listed.
+    """
+    listings = find_listings(data, "skip")
+    if listings is None:
+        items = _from_corpus(load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading))
+    else:
+        items = _from_files(listings.with_unlabelled(unlabelled) if unlabelled else listings, reading)
+    if sheet is not None:
+        if items.inputs.ndim != 4:
+            raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
+        write_sheet(sheet, _rows(items))
+    return {"data": data} | _report(items)
+
+
+def describe(report: dict[str, Any]) -> str:
+    """The report as text: what there is, then what may be wrong."""
+    lines = [
+        f"{report['data']}: {report['items']:,} items, {report['labelled']:,} labelled in {len(report['classes'])} "
+        f"classes, {report['unlabelled']:,} unlabelled, {report['test']:,} test"
+    ]
+    if report["sizes"]:
+        sizes, modes = report["sizes"], report["modes"]
+        small, large = ("×".join(map(str, sizes[which])) for which in ("smallest", "largest"))
+        lines.append(f"  sizes   {small} to {large}, median of the shorter side {sizes['median_side']:g}")
+        lines.append(f"  modes   {', '.join(f'{mode} {n:,}' for mode, n in modes.items())}")
+    width = max((len(entry["name"]) for entry in report["classes"]), default=0)
+    lines += [
+        f"  {entry['name']:<{width}}  train {entry['train']:>6,}  test {entry['test']:>6,}"
+        for entry in report["classes"]
+    ]
+    lines += [f"! {line}" for line in report["remarks"]]
+    lines += _named("unreadable", report["unreadable"])
+    near = f"look alike (hashes at most {NEAR} of 64 bits apart, thumbnails correlated {LIKE} or more)"
+    for kind, title in (
+        ("label_conflicts", "same pixels under two labels"),
+        ("near_label_conflicts", f"two labels, and {near}"),
+        ("leaks", "same pixels in train and test"),
+        ("near_leaks", f"in train and test, and {near}"),
+        ("duplicates", "same pixels"),
+        ("near_duplicates", near),
+    ):
+        lines += _named(title, [_members(group) for group in report[kind]])
+    return "\n".join(lines)
+
+
+def _from_files(listings: Listings, reading: Reading) -> _Items:
+    everything = listings.everything
+    decoded = decode_all(everything.paths, on_bad="skip", cache=reading.open_cache(), progress=reading.progress)
+    kept = decoded.kept.tolist()
+    return _Items(
+        [str(everything.paths[i]) for i in kept],
+        [everything.names[i] for i in kept],
+        decoded.kept >= len(listings.train.paths),
+        decoded.images,
+        decoded.facts,
+        decoded.bad,
+    )
+
+
+def _from_corpus(corpus: Corpus) -> _Items:
+    parts: list[tuple[str, Dataset]] = [("train", corpus.train)]
+    if corpus.test is not None:
+        parts.append(("test", corpus.test))
+    classes = corpus.train.classes
+    return _Items(
+        [f"{name}[{i}]" for name, part in parts for i in range(len(part))],
+        [None if label == UNKNOWN else classes[label] for _, part in parts for label in part.labels.tolist()],
+        np.concatenate([np.full(len(part), name == "test") for name, part in parts]),
+        np.concatenate([part.inputs for _, part in parts]),
+        np.concatenate([_facts(part.inputs) for _, part in parts]),
+        corpus.skipped,
+    )
+
+
+def _facts(inputs: NDArray[Any]) -> NDArray[Any]:
+    """Facts of arrays; feature vectors have pixels to be equal in, and no look."""
+    if inputs.ndim == 2:
+        facts = np.zeros(len(inputs), FACTS)
+        facts["pixels"] = [hash(row.tobytes()) & (1 << 64) - 1 for row in inputs]
+        return facts
+    from PIL import Image
+
+    mode = "L" if inputs.shape[3] == 1 else "RGB"
+    flat = inputs[..., 0] if mode == "L" else inputs
+    return np.array([facts_of(Image.fromarray(image), mode) for image in flat], FACTS)
+
+
+def _report(items: _Items) -> dict[str, Any]:
+    train = Counter(label for label, test in zip(items.labels, items.testing, strict=True) if not test)
+    test = Counter(label for label, test in zip(items.labels, items.testing, strict=True) if test)
+    unlabelled = train.pop(None, 0)
+    names = sorted(name for name in {*train, *test} if name is not None)
+    same = groups(items.facts["pixels"].astype(np.uint64))
+    near = _without(alike(items.facts["look"].astype(np.uint64), items.facts["thumbnail"]), items.facts["pixels"])
+    images = items.inputs.ndim == 4
+    report: dict[str, Any] = {
+        "items": len(items.places),
+        "labelled": sum(train.values()),
+        "unlabelled": unlabelled,
+        "test": sum(test.values()),
+        "classes": [{"name": name, "train": train[name], "test": test[name]} for name in names],
+        "sizes": _sizes(items.facts) if images and len(items.facts) else None,
+        "modes": _modes(items.facts) if images else {},
+        "unreadable": list(items.bad),
+        "imbalance": max(train.values()) / min(train.values()) if train else None,
+        "duplicates": [items.at(group) for group in same],
+        "near": {"bits": NEAR, "correlation": LIKE},
+        "near_duplicates": [items.at(group) for group in near],
+        "label_conflicts": [items.at(group) for group in same if _labels(items, group) > 1],
+        "near_label_conflicts": [items.at(group) for group in near if _labels(items, group) > 1],
+        "leaks": [items.at(group) for group in same if _leaks(items, group)],
+        "near_leaks": [items.at(group) for group in near if _leaks(items, group)],
+    }
+    return report | {"remarks": _remarks(report)}
+
+
+def _without(found: Groups, pixels: NDArray[Any]) -> Groups:
+    """Groups that hold more than copies of one image."""
+    return [group for group in found if len(np.unique(pixels[group])) > 1]
+
+
+def _labels(items: _Items, group: NDArray[np.int64]) -> int:
+    return len({items.labels[i] for i in group.tolist()} - {None})
+
+
+def _leaks(items: _Items, group: NDArray[np.int64]) -> bool:
+    testing = items.testing[group]
+    return bool(testing.any() and not testing.all())
+
+
+def _sizes(facts: NDArray[Any]) -> dict[str, Any]:
+    area = facts["width"].astype(np.int64) * facts["height"]
+    small, large = facts[area.argmin()], facts[area.argmax()]
+    return {
+        "smallest": [int(small["width"]), int(small["height"])],
+        "largest": [int(large["width"]), int(large["height"])],
+        "median_side": float(np.median(np.minimum(facts["width"], facts["height"]))),
+    }
+
+
+def _modes(facts: NDArray[Any]) -> dict[str, int]:
+    return {mode.decode(): n for mode, n in Counter(facts["mode"].tolist()).most_common()}
+
+
+def _remarks(report: dict[str, Any]) -> list[str]:
+    remarks = []
+    trained = [entry for entry in report["classes"] if entry["train"]]
+    if len(trained) < 2:
+        remarks.append("training needs labelled items of at least two classes")
+    else:
+        largest, smallest = (pick(trained, key=lambda entry: entry["train"]) for pick in (max, min))
+        if report["imbalance"] >= SKEWED:
+            remarks.append(
+                f"classes are {report['imbalance']:.1f} : 1: {largest['name']} has {largest['train']:,} labelled "
+                f"items, {smallest['name']} {smallest['train']:,}"
+            )
+        if smallest["train"] < FEW and not report["test"]:
+            remarks.append(
+                f"{smallest['name']} has {smallest['train']} labelled items: too few to hold some out for testing"
+            )
+    if not report["unlabelled"] and report["labelled"]:
+        remarks.append("no unlabelled items: training can only learn from the labelled ones")
+    untrained = [entry["name"] for entry in report["classes"] if not entry["train"]]
+    if untrained:
+        remarks.append(f"only in the test set: {', '.join(untrained[:SHOWN])}")
+    return remarks
+
+
+def _rows(items: _Items) -> list[tuple[str, NDArray[np.uint8]]]:
+    """Some of each class, evenly taken from all its training items; then some without a label."""
+    members: dict[str | None, list[int]] = {}
+    for i, (label, test) in enumerate(zip(items.labels, items.testing, strict=True)):
+        if not test:
+            members.setdefault(label, []).append(i)
+    unlabelled = members.pop(None, [])
+    named: list[tuple[str, list[int]]] = sorted((name, at) for name, at in members.items() if name is not None)
+    if unlabelled:
+        named.append(("unlabelled", unlabelled))
+    rows = []
+    for name, at in named:
+        chosen = np.array(at)[np.unique(np.linspace(0, len(at) - 1, ACROSS).round().astype(int))]
+        rows.append((f"{name}  ({len(at):,})", items.inputs[chosen]))
+    return rows
+
+
+def _named(title: str, entries: Sequence[str]) -> list[str]:
+    """How many there are, and the first few."""
+    if not entries:
+        return []
+    more = [f"    … and {len(entries) - SHOWN:,} more (--json lists all)"] if len(entries) > SHOWN else []
+    return [f"! {len(entries):,} × {title}", *(f"    {entry}" for entry in entries[:SHOWN]), *more]
+
+
+def _members(group: list[dict[str, Any]]) -> str:
+    named = ", ".join(f"{member['item']} ({member['label'] or 'unlabelled'})" for member in group[:SHOWN])
+    return named + (f" and {len(group) - SHOWN:,} more" if len(group) > SHOWN else "")

@@ -1,0 +1,99 @@
+"""Pieces of work done by all cores, their results in order."""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+from normatch.images.cores import cores
+from normatch.images.worker import Result, Work, only_errors, work
+
+__all__ = ["Crew", "crew"]
+
+FEW = 500
+"""Up to so many files, processes would take longer to start than threads to finish."""
+
+Crew = Callable[[Iterable[Work]], Iterator[Result]]
+
+
+@contextmanager
+def crew(files: int) -> Iterator[Crew]:
+    """A function that does pieces of work side by side: in threads for few files, in processes for many."""
+    n = cores()
+    with ExitStack() as stack:
+        if files <= FEW:
+            stack.enter_context(warnings.catch_warnings())
+            only_errors()
+            do: Callable[[Work], Result] = work
+        else:
+            do = _shared([stack.enter_context(_Process()) for _ in range(n)])
+        pool = stack.enter_context(ThreadPoolExecutor(n))
+        yield lambda pieces: _in_order(pool, do, pieces, ahead=2 * n)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, do: Callable[[Work], Result], pieces: Iterable[Work], ahead: int
+) -> Iterator[Result]:
+    """As ``map`` does, but only a few pieces ahead of the caller: results do not pile up in memory."""
+    under_way: deque[Future[Result]] = deque()
+    for piece in pieces:
+        under_way.append(pool.submit(do, piece))
+        if len(under_way) > ahead:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
+
+
+def _shared(processes: "list[_Process]") -> Callable[[Work], Result]:
+    """Each piece goes to a process that is free."""
+    free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+    for process in processes:
+        free.put(process)
+
+    def do(piece: Work) -> Result:
+        process = free.get()
+        try:
+            return process.ask(piece)
+        finally:
+            free.put(process)
+
+    return do
+
+
+class _Process:
+    """A process that runs :mod:`normatch.images.worker`."""
+
+    def __enter__(self) -> "_Process":
+        # The same modules as here, wherever they were found; not those of the current folder.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", "from normatch.images.worker import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._questions, self._answers = self._process.stdin, self._process.stdout
+        return self
+
+    def ask(self, piece: Work) -> Result:
+        try:
+            pickle.dump(piece, self._questions, protocol=5)
+            self._questions.flush()
+            result: Result = pickle.load(self._answers)
+        except (EOFError, OSError) as error:
+            code = self._process.wait()
+            raise RuntimeError(f"a process that decodes images ended with code {code}, at {piece.paths[0]}") from error
+        return result
+
+    def __exit__(self, *_: object) -> None:
+        # With its input closed it ends by itself; what was still in the pipe is no longer wanted.
+        self._process.terminate()
+        self._process.communicate()

@@ -1,0 +1,196 @@
+"""Many image files as one array: all at one size, by all cores, from the cache where they have been decoded before."""
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.errors import UserError
+from normatch.images.cache import Cache, Entry
+from normatch.images.cores import cores
+from normatch.images.crew import Crew, crew
+from normatch.images.decode import GREY, Channels, Size
+from normatch.images.facts import FACTS
+from normatch.images.worker import Form, Work
+
+__all__ = ["SIZES", "Decoded", "OnBad", "Progress", "common_side", "decode_all", "decode_batches", "silent"]
+
+SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
+"""The sides to choose from where the images differ in size and the user names none."""
+
+OnBad = Literal["stop", "skip"]
+"""Unreadable images end the reading with an error, or are left out and listed."""
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many files are done."""
+
+PIECE_FILES, PIECE_BYTES = 256, 1 << 22
+"""A piece of work is at most so many files, and about so many decoded bytes."""
+
+NAMED = 3
+"""Unreadable files that an error names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """``images`` (N, H, W, C) and their ``facts``; ``kept`` says which of the paths they are, ``bad`` why each of the
+    others is not."""
+
+    images: NDArray[np.uint8]
+    facts: NDArray[Any]
+    kept: NDArray[np.int64]
+    bad: tuple[str, ...]
+
+
+def silent(done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+def decode_all(
+    paths: Sequence[Path],
+    *,
+    size: Size | None = None,
+    channels: Channels | None = None,
+    largest: int = SIZES[-1],
+    on_bad: OnBad = "stop",
+    cache: Cache | None = None,
+    progress: Progress = silent,
+) -> Decoded:
+    """All images at one size.
+
+    Without ``size``, images that all have one size keep it, unless it is above ``largest``; others become squares of
+    :func:`common_side`. Without ``channels``, there is one if all are grey, three otherwise. With ``cache``, files
+    that have not changed since they were last decoded are not read again.
+    """
+    key = cache.key(paths) if cache else ""
+    with ExitStack() as stack:
+        team: list[Crew] = []
+
+        def workers() -> Crew:
+            # Not before there is something for them to do.
+            if not team:
+                team.append(stack.enter_context(crew(len(paths))))
+            return team[0]
+
+        form: Form | None = (*_sides(size), channels) if size and channels else None
+        if form is None:
+            facts = cache.facts(key) if cache else None
+            form = _form(facts if facts is not None else _headers(paths, workers()), size, channels, largest)
+        entry = cache.open(key, form) if cache else None
+        if entry is None:
+            entry = _decode(paths, form, workers(), progress, cache, key)
+    if entry.bad and on_bad == "stop":
+        raise _complaint(paths, entry.bad)
+    kept = np.setdiff1d(np.arange(len(paths)), np.array(list(entry.bad), np.int64))
+    return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
+
+
+def decode_batches(
+    paths: Sequence[Path], batch: int, *, size: Size, channels: Channels, on_bad: OnBad = "stop"
+) -> Iterator[Decoded]:
+    """The images ``batch`` by ``batch``, each batch read while the caller works on the one before: two in memory.
+
+    ``kept`` counts from the start of ``paths``.
+    """
+
+    def read(start: int) -> Decoded:
+        decoded = decode_all(paths[start : start + batch], size=size, channels=channels, on_bad=on_bad)
+        return replace(decoded, kept=decoded.kept + start)
+
+    ahead: deque[Future[Decoded]] = deque()
+    with ThreadPoolExecutor(1) as reader:
+        for start in range(0, len(paths), batch):
+            ahead.append(reader.submit(read, start))
+            if len(ahead) == 2:
+                yield ahead.popleft().result()
+        yield from (last.result() for last in ahead)
+
+
+def common_side(sides: Sequence[float] | NDArray[Any], largest: int = SIZES[-1]) -> int:
+    """The largest of :data:`SIZES` that is above neither the median of the shorter ``sides`` nor ``largest``.
+
+    >>> common_side([30, 100, 400]), common_side([300, 400]), common_side([9])
+    (96, 224, 32)
+    """
+    limit = min(float(np.median(sides)), largest)
+    return max((size for size in SIZES if size <= limit), default=min(SIZES[0], largest))
+
+
+def _sides(size: Size) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _form(facts: NDArray[Any], size: Size | None, channels: Channels | None, largest: int) -> Form:
+    if channels is None:
+        grey = {mode.encode() for mode in GREY}
+        channels = 1 if len(facts) and set(facts["mode"].tolist()) <= grey else 3
+    if size is not None:
+        return *_sides(size), channels
+    seen = set(zip(facts["height"].tolist(), facts["width"].tolist(), strict=True))
+    if len(seen) == 1 and max(next(iter(seen))) <= largest:
+        return *seen.pop(), channels
+    side = common_side(np.minimum(facts["height"], facts["width"]), largest) if len(facts) else SIZES[0]
+    return side, side, channels
+
+
+def _headers(paths: Sequence[Path], do: Crew) -> NDArray[Any]:
+    parts = [result.facts for result in do(_pieces(paths, None))]
+    return np.concatenate([np.zeros(0, FACTS), *parts])
+
+
+def _decode(paths: Sequence[Path], form: Form, do: Crew, progress: Progress, cache: Cache | None, key: str) -> Entry:
+    """Decode all, into the cache or into memory."""
+    with ExitStack() as stack:
+        part = stack.enter_context(cache.writing(key, form)) if cache else None
+        images = np.empty((0 if part else len(paths), *form), np.uint8)
+        facts: list[NDArray[Any]] = [np.zeros(0, FACTS)]
+        bad: dict[int, str] = {}
+        done = filled = 0
+        lasting = True
+        for piece, result in zip(_pieces(paths, form), do(_pieces(paths, form)), strict=True):
+            if part:
+                part.append(result.pixels)
+            else:
+                images[filled : filled + len(result.pixels)] = result.pixels
+            facts.append(result.facts)
+            bad |= {done + i: why for i, why, _ in result.bad}
+            lasting = lasting and all(stays for *_, stays in result.bad)
+            filled += len(result.pixels)
+            done += len(piece.paths)
+            progress(done, len(paths))
+        entry = Entry(images[:filled], np.concatenate(facts), bad)
+        if not part:
+            return entry
+        return part.finish(entry.facts, bad, source=_common(paths), keep=lasting)
+
+
+def _pieces(paths: Sequence[Path], form: Form | None) -> Iterator[Work]:
+    by_bytes = PIECE_FILES if form is None else PIECE_BYTES // max(1, math.prod(form))
+    # Few files are shared out too: a piece is no more than a quarter of a core's share.
+    each = max(1, min(PIECE_FILES, by_bytes, len(paths) // (4 * cores())))
+    for start in range(0, len(paths), each):
+        yield Work(tuple(map(str, paths[start : start + each])), form)
+
+
+def _common(paths: Sequence[Path]) -> str:
+    """The folder that holds all of them, for people to know an entry of the cache by."""
+    folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
+    return os.path.commonpath(folders) if folders else ""
+
+
+def _complaint(paths: Sequence[Path], bad: dict[int, str]) -> UserError:
+    remedy = "or set on_bad_image to skip"
+    if len(bad) == 1:
+        ((i, why),) = bad.items()
+        return UserError(f"cannot read image {paths[i]}: {why}; replace or remove it, {remedy}")
+    named = ", ".join(f"{paths[i]} ({why})" for i, why in list(bad.items())[:NAMED])
+    more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
+    return UserError(f"cannot read {len(bad)} of {len(paths)} images: {named}{more}; replace or remove them, {remedy}")

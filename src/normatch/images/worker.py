@@ -1,0 +1,96 @@
+"""The process that decodes pieces of work: it reads them from standard input and answers on standard output.
+
+Processes, because for small images most of the time is Python's, which threads cannot share; and not those of
+``multiprocessing``, which would run the user's script anew in each of them.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.images.decode import Unreadable, fit, header, open_upright
+from normatch.images.facts import FACTS, Fact, facts_of
+
+__all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
+
+Form = tuple[int, int, int]
+"""(H, W, C) of the decoded images."""
+
+
+NOTHING = np.zeros(FACTS["thumbnail"].shape, np.uint8)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Image files to decode to one form; without a form only their headers are read."""
+
+    paths: tuple[str, ...]
+    form: Form | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Facts and pixels of the readable files, in order; ``bad``: position, why, and whether that will last."""
+
+    facts: NDArray[Any]
+    pixels: NDArray[np.uint8]
+    bad: tuple[tuple[int, str, bool], ...]
+
+
+def work(piece: Work) -> Result:
+    """Do one piece of work."""
+    facts: list[Fact] = []
+    pixels: list[NDArray[np.uint8]] = []
+    bad: list[tuple[int, str, bool]] = []
+    for i, name in enumerate(piece.paths):
+        try:
+            if piece.form is None:
+                facts.append((*header(Path(name)), 0, 0, NOTHING))
+            else:
+                fact, image = _decode(Path(name), piece.form)
+                facts.append(fact)
+                pixels.append(image)
+        except Unreadable as error:
+            bad.append((i, error.why, error.lasting))
+    shape = (len(pixels), *(piece.form or (0, 0, 0)))
+    return Result(np.array(facts, FACTS), np.array(pixels, np.uint8).reshape(shape), tuple(bad))
+
+
+def only_errors() -> None:
+    """Silence warnings about odd metadata; an image too large to be decoded safely is an error."""
+    from PIL import Image
+
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+
+
+def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
+    height, width, channels = form
+    image, mode = open_upright(path, "L" if channels == 1 else "RGB")
+    fact = facts_of(image, mode)
+    return fact, np.asarray(fit(image, height, width), np.uint8).reshape(form)
+
+
+def main() -> None:
+    """Answer until the other end closes."""
+    # An interrupt is the parent's to handle: this process ends when its input does.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    only_errors()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        # What a decoder prints must not come between the answers.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        while True:
+            try:
+                piece = pickle.load(sys.stdin.buffer)
+            except EOFError:
+                return
+            pickle.dump(work(piece), answers, protocol=5)
+            answers.flush()

@@ -1,0 +1,136 @@
+"""What inspection finds in a small folder where everything is known."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.cli import main
+from normatch.data.inspect import describe, inspect
+from normatch.errors import UserError
+from tests.images.test_likeness import crops, recompressed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cats, dogs, unlabelled and test pictures, with a copy of each kind that there should not be."""
+    where = tmp_path_factory.mktemp("inspect") / "pets"
+    photos = crops(20, 100)
+
+    def put(image: Image.Image, place: str) -> None:
+        (where / place).parent.mkdir(parents=True, exist_ok=True)
+        image.save(where / place)
+
+    for i in range(6):
+        put(photos[i], f"train/cat/{i}.png")
+    for i in range(6, 8):
+        put(photos[i].convert("L"), f"train/dog/{i}.png")
+    for i in range(8, 12):
+        put(photos[i].convert("RGBA"), f"train/unlabeled/{i}.png")
+    for i in range(12, 15):
+        put(photos[i], f"test/cat/{i}.png")
+    put(photos[0], "train/cat/copy.bmp")
+    put(photos[1], "train/dog/mislabelled.png")
+    put(photos[2], "test/cat/leak.png")
+    put(recompressed(photos[3]), "test/dog/near.png")
+    put(recompressed(photos[9]), "train/unlabeled/near.png")
+    (where / "train/cat/empty.jpg").write_bytes(b"")
+    (where / "test/cat/page.jpg").write_text("<html>")
+    return where
+
+
+def members(groups: list[list[dict[str, str]]]) -> list[set[str]]:
+    return [{"/".join(Path(member["item"]).parts[-3:]) for member in group} for group in groups]
+
+
+def test_counts_sizes_and_modes(folder: Path) -> None:
+    report = inspect(str(folder))
+    assert (report["items"], report["labelled"], report["unlabelled"], report["test"]) == (20, 10, 5, 5)
+    assert report["classes"] == [{"name": "cat", "train": 7, "test": 4}, {"name": "dog", "train": 3, "test": 1}]
+    assert report["sizes"] == {"smallest": [100, 100], "largest": [100, 100], "median_side": 100.0}
+    assert report["modes"] == {"RGB": 14, "RGBA": 4, "L": 2}
+    assert report["imbalance"] == 7 / 3
+    assert sorted(Path(line.split(": ")[0]).name for line in report["unreadable"]) == ["empty.jpg", "page.jpg"]
+
+
+def test_duplicates_conflicts_and_leaks(folder: Path) -> None:
+    report = inspect(str(folder))
+    copy, wrong = {"train/cat/0.png", "train/cat/copy.bmp"}, {"train/cat/1.png", "train/dog/mislabelled.png"}
+    leak = {"train/cat/2.png", "test/cat/leak.png"}
+    near_leak, near = {"train/cat/3.png", "test/dog/near.png"}, {"train/unlabeled/9.png", "train/unlabeled/near.png"}
+    assert members(report["duplicates"]) == [copy, wrong, leak]
+    assert members(report["label_conflicts"]) == [wrong]
+    assert members(report["leaks"]) == [leak]
+    assert members(report["near_duplicates"]) == [near_leak, near]
+    assert members(report["near_leaks"]) == members(report["near_label_conflicts"]) == [near_leak]
+
+
+def test_nothing_is_touched(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    inspect(str(folder))
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_text_names_what_is_wrong(folder: Path) -> None:
+    text = describe(inspect(str(folder)))
+    for part in (
+        "20 items, 10 labelled in 2 classes, 5 unlabelled, 5 test",
+        "100×100",
+        "empty.jpg: the file is empty",
+        "1 × same pixels under two labels",
+        "mislabelled.png (dog)",
+        "1 × same pixels in train and test",
+        "3 × same pixels\n",
+        "2 × look alike",
+    ):
+        assert part in text
+
+
+def test_the_sheet_shows_every_class_and_the_unlabelled(folder: Path, tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.png"
+    inspect(str(folder), sheet=sheet)
+    with Image.open(sheet) as image:
+        pixels = np.asarray(image)
+    # Three rows of a title and tiles of 96 pixels; the first tile of the first row is the first cat.
+    assert pixels.shape == (8 + 3 * (26 + 96 + 8), 8 + 8 * (96 + 8), 3)
+    with Image.open(folder / "train/cat/0.png") as cat:
+        expected = np.asarray(cat.resize((96, 96), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(pixels[34:130, 8:104], expected)
+    titles = pixels[8:34, :200]
+    assert (titles < 100).any(), "the class's name is drawn"
+    with pytest.raises(UserError, match=r"ends in \.png"):
+        inspect(str(folder), sheet=tmp_path / "sheet.xyz")
+    with pytest.raises(UserError, match="cannot write"):
+        inspect(str(folder), sheet=tmp_path / "nowhere" / "sheet.png")
+
+
+def test_other_kinds_of_data(tmp_path: Path) -> None:
+    report = inspect("digits")
+    assert (report["items"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})
+    assert "no unlabelled items" in report["remarks"][0]
+    x = np.random.default_rng(0).normal(size=(9, 4))
+    x[8] = x[0]
+    np.savez(tmp_path / "x.npz", x=x, y=np.array([0] * 7 + [-1, 1]))
+    report = inspect(str(tmp_path / "x.npz"))
+    assert [[member["item"] for member in group] for group in report["label_conflicts"]] == [["train[0]", "train[8]"]]
+    assert (report["sizes"], report["near_duplicates"]) == (None, [])
+    assert "classes are 7.0 : 1" in report["remarks"][0]
+    with pytest.raises(UserError, match="feature vectors"):
+        inspect(str(tmp_path / "x.npz"), sheet=tmp_path / "s.png")
+
+
+def test_a_manifest_and_unlabelled_pictures_elsewhere(folder: Path, tmp_path: Path) -> None:
+    rows = "".join(f"{path},{path.parent.name}\n" for path in sorted((folder / "train").glob("[cd]*/[0-7].png")))
+    (tmp_path / "list.csv").write_text(f"path,label\n{rows}missing.png,cat\n")
+    report = inspect(str(tmp_path / "list.csv"), unlabelled=folder / "train" / "unlabeled")
+    assert (report["labelled"], report["unlabelled"]) == (8, 5)
+    assert report["unreadable"] == [f"{tmp_path / 'missing.png'}: no such file"]
+
+
+def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "inspect", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"] == 20
+    assert main(["data", "inspect", str(folder), "--no-cache"]) == 0
+    assert "look alike" in capsys.readouterr().out

@@ -1,0 +1,86 @@
+"""Many files are decoded by processes, with the same result as by threads."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.images import crew as crew_module
+from normatch.images import decode_all
+from normatch.images.crew import crew
+from normatch.images.worker import Work
+from tests.data.original_formats import random_bytes
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    for i, image in enumerate(random_bytes(60, 12, 12, 3)):
+        Image.fromarray(image).save(tmp_path / f"{i:02}.png")
+    (tmp_path / "30.png").write_bytes(b"")
+    return sorted(tmp_path.iterdir())
+
+
+def test_processes_give_what_threads_give(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    by_threads = decode_all(paths, on_bad="skip")
+    monkeypatch.setattr(crew_module, "FEW", 0)
+    by_processes = decode_all(paths, on_bad="skip")
+    np.testing.assert_array_equal(by_threads.images, by_processes.images)
+    np.testing.assert_array_equal(by_threads.facts, by_processes.facts)
+    assert by_threads.bad == by_processes.bad == (f"{paths[30]}: the file is empty",)
+    assert by_processes.kept.tolist() == [i for i in range(60) if i != 30]
+
+
+def test_a_process_that_dies_is_reported(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew_module, "FEW", 0)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with crew(len(paths)) as do, pytest.raises(RuntimeError, match="ended with code 1"):
+        list(do([Work((str(paths[0]),), None)]))
+
+
+def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path, paths: list[Path]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from normatch.images import crew, decode_all\n"
+        "print('once')\n"
+        "crew.FEW = 0\n"
+        f"print(len(decode_all(sorted(Path({str(tmp_path)!r}).glob('*.png')), on_bad='skip').images))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["once", "59"]
+    assert done.stderr == ""
+
+
+def test_the_processes_do_without_torch() -> None:
+    code = "import sys, normatch.images.worker; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_results_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, paths: list[Path]) -> None:
+    monkeypatch.setattr(crew_module, "cores", lambda: 2)
+    asked = 0
+
+    def pieces() -> Iterator[Work]:
+        nonlocal asked
+        for path in paths:
+            asked += 1
+            yield Work((str(path),), None)
+
+    with crew(len(paths)) as do:
+        results = do(pieces())
+        next(results)
+        assert asked <= 6
+        assert len(list(results)) == len(paths) - 1
+
+
+def test_a_decompression_bomb_is_unreadable_and_warnings_stay_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("L", (40, 40)).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    decoded = decode_all([tmp_path / "large.png"], on_bad="skip")
+    assert "exceeds limit of 1000 pixels" in decoded.bad[0]

@@ -1,0 +1,186 @@
+"""What is chosen for the user's own data: from the data, with a reason, and stored so that it can be repeated."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import normatch
+from normatch import choices, recipes
+from normatch.choices import Plan, plan
+from normatch.cli import main
+from normatch.config import to_json
+from normatch.engine import Job, Run, bench, train
+from normatch.engine.bench import Pace
+from normatch.errors import UserError
+
+QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
+
+
+def arrays(path: Path, *, items: int = 40, classes: int = 2, labelled: int | None = None, test: int = 0) -> Path:
+    rng = np.random.default_rng(0)
+    labels = np.arange(items) % classes
+    labels[items if labelled is None else labelled :] = -1
+    held: dict[str, Any] = {"test_x": rng.normal(size=(test, 4)), "test_y": np.arange(test) % classes} if test else {}
+    np.savez(path, x=rng.normal(size=(items, 4)), y=labels, **held)
+    return path
+
+
+def pictures(where: Path, sides: list[int], mode: str = "RGB") -> Path:
+    rng = np.random.default_rng(0)
+    for i, side in enumerate(sides):
+        place = where / ("cat", "dog")[i % 2] / f"{i}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (side, side + 3, 3), np.uint8)).convert(mode).save(place)
+    return where
+
+
+def choose(data: Path, **options: Any) -> Plan:
+    changes = options.pop("changes", {})
+    return plan(recipes.own(str(data)).replace(device="cpu", **changes), data.parent / "run", **options)
+
+
+@pytest.mark.parametrize(
+    ("items", "labelled", "batch", "ratio"),
+    [(40, 40, 32, 1), (400, 100, 32, 7), (400, 20, 16, 7), (30, 10, 8, 3), (12, 10, 8, 1)],
+)
+def test_batches_go_by_the_number_of_items(tmp_path: Path, items: int, labelled: int, batch: int, ratio: int) -> None:
+    made = choose(arrays(tmp_path / "x.npz", items=items, labelled=labelled))
+    assert (made.config.batch, made.config.ratio) == (batch, ratio)
+
+
+def test_a_share_is_held_out_where_labels_can_be_spared(tmp_path: Path) -> None:
+    share = {
+        name: choose(arrays(tmp_path / f"{name}.npz", **options)).config.test_share
+        for name, options in {
+            "plain": {},
+            "many": {"items": 40_000},
+            "few": {"items": 40, "labelled": 8},
+            "given": {"test": 10},
+        }.items()
+    }
+    assert share == {"plain": 0.2, "many": 0.05, "few": 0.0, "given": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("sides", "size", "why"),
+    [
+        ([20, 50, 70, 90], 32, "the shorter sides are 20 to 90 pixels, their median 60; no more than 32 without a GPU"),
+        ([20, 21, 22, 23], 32, "their median 21.5"),
+        ([300, 300, 300, 300], 32, "without a GPU"),
+    ],
+)
+def test_the_image_size_goes_by_the_sizes_seen(tmp_path: Path, sides: list[int], size: int, why: str) -> None:
+    made = choose(pictures(tmp_path / "p", sides))
+    assert made.config.image_size == size
+    assert made.corpus is not None
+    assert made.corpus.train.shape == (3, size, size)
+    assert why in made.describe()
+    assert made.config.backbone == "small-wide"
+
+
+def test_a_larger_size_gets_another_network(tmp_path: Path) -> None:
+    made = choose(pictures(tmp_path / "p", [80, 90, 100, 70]), changes={"image_size": 96}, fixed={"image_size"})
+    assert (made.config.image_size, made.config.backbone) == (96, "resnet-18")
+
+
+def test_images_of_one_size_keep_it(tmp_path: Path) -> None:
+    made = choose(pictures(tmp_path / "p", [20, 20, 20], "L"))
+    assert made.config.image_size is None, "they are 23 × 20, which no number says"
+    assert made.corpus is not None
+    assert made.corpus.train.shape == (1, 20, 23)
+
+
+def test_what_the_user_fixes_stays(tmp_path: Path) -> None:
+    changes = {"batch": 5, "steps": 77, "test_share": 0.5, "backbone": "linear"}
+    made = choose(arrays(tmp_path / "x.npz"), changes=changes, fixed=set(changes))
+    assert {name: getattr(made.config, name) for name in changes} == changes
+    assert not {name.replace(" ", "_") for name, *_ in made.chosen} & set(changes)
+
+
+def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
+    made = choose(arrays(tmp_path / "x.npz"), minutes=10)
+    # 570 of the 600 seconds, less 10 to start and 32 evaluations, at two steps a second.
+    assert (made.config.steps, made.config.epoch) == (1056, 33)
+    assert "10 minutes at 2.00 steps/s" in made.describe()
+    slow = choose(arrays(tmp_path / "x.npz"), minutes=1)
+    assert (slow.config.steps, slow.config.epoch) == (76, 9), "evaluations may take a fifth of the time"
+    with pytest.raises(UserError, match="too few for one step"):
+        choose(arrays(tmp_path / "x.npz"), minutes=0.1)
+    recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
+    assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
+
+
+def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Pace] = []
+
+    def pace(job: Job) -> Pace:
+        measured.append(bench.pace(job, seconds=0.1))
+        return Pace(start=0.0, step=1.0, evaluation=0.1)
+
+    monkeypatch.setattr(choices, "pace", pace)
+    argv = ["train", "--data", str(arrays(tmp_path / "x.npz")), "--minutes", "0.1", "--out", str(tmp_path / "run")]
+    assert main([*argv, "--device", "cpu"]) == 0
+    (speed,) = measured
+    assert speed.start > 0
+    assert speed.step > 0
+    assert speed.evaluation > 0
+    run = Run.open(tmp_path / "run")
+    assert run.result["steps"] == run.config.steps == 4
+    again = train(run.config, tmp_path / "again")
+    assert (again.path / "model.safetensors").read_bytes() == (run.path / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("minutes", [-1.0, 0.0, float("nan"), float("inf")])
+def test_wrong_minutes(tmp_path: Path, minutes: float) -> None:
+    with pytest.raises(UserError, match="give a positive number"):
+        choose(arrays(tmp_path / "x.npz"), minutes=minutes)
+
+
+def test_minutes_and_steps_contradict(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="give one of them"):
+        choose(arrays(tmp_path / "x.npz"), minutes=1, fixed={"steps"})
+    with pytest.raises(UserError, match="leave it out"):
+        choose(arrays(tmp_path / "x.npz"), minutes=1, resume=True)
+
+
+def test_choices_are_printed_stored_and_repeat_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = pictures(tmp_path / "pets", [40, 50, 60, 70] * 4)
+    argv = ["train", "--data", str(data), *QUICK, "--out", str(tmp_path / "run")]
+    assert main(argv) == 0
+    shown = capsys.readouterr().out
+    assert f"{data}: 2 classes, 16 labelled, 0 unlabelled" in shown
+    assert "image size  32" in shown
+    assert "batch " not in shown, "the user set it"
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (stored["image_size"], stored["backbone"], stored["test_share"]) == (32, "small-wide", 0.2)
+    run = Run.open(tmp_path / "run")
+    again = train(run.config, tmp_path / "again")
+    assert {"normatch": normatch.__version__} | to_json(again.config) == stored
+    assert (again.path / "model.safetensors").read_bytes() == (run.path / "model.safetensors").read_bytes()
+    assert main(["eval", str(run.path), "--json"]) == 0
+
+
+def test_resuming_needs_only_the_data_s_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures(tmp_path / "pets", [20, 30] * 8)
+    assert main(["train", "--data", "pets", *QUICK]) == 0
+    assert main(["train", "--data", "pets", "--resume"]) == 0
+
+
+def test_unlabelled_pictures_elsewhere(tmp_path: Path) -> None:
+    pictures(tmp_path / "pets", [20, 30] * 8)
+    pictures(tmp_path / "more", [20, 30, 40])
+    for flag in ("--unlabeled", "--unlabelled"):
+        out = tmp_path / flag
+        argv = ["train", "--data", str(tmp_path / "pets"), flag, str(tmp_path / "more"), *QUICK, "--out", str(out)]
+        assert main(argv) == 0
+        split = json.loads((out / "split.json").read_text())
+        # 4 of the 16 labelled are held out; the other 12 and the 3 without labels are learnt from.
+        assert len(split["labelled"]) == 12
+        assert len(split["unlabelled"]) == 15
+        assert json.loads((out / "config.json").read_text())["unlabelled"] == str(tmp_path / "more")

@@ -1,0 +1,394 @@
+"""Every wrong input, verb by verb: one line that names it, exit code 2, and nothing left behind."""
+
+import json
+import shlex
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.cli import main
+
+Make = Callable[[Path], object]
+
+QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--log-every", "1", "--device", "cpu"]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A command line, a part of what it must say, and what is made before it is run."""
+
+    argv: str
+    says: str
+    make: Make | None = None
+    uses: str | None = None
+    """The finished run, of digits or of vectors, a copy of which is there as ``run``."""
+
+
+def picture(where: Path, name: str, side: int = 12) -> Path:
+    path = where / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(len(name)).integers(0, 256, (side, side, 3), np.uint8)).save(path)
+    return path
+
+
+def pets(where: Path) -> None:
+    """A folder in order: ten cats and ten dogs."""
+    for i in range(10):
+        picture(where, f"pets/cat/{i}.png")
+        picture(where, f"pets/dog/{i}.png")
+
+
+def pictures(*names: str) -> Make:
+    return lambda where: [picture(where, name) for name in names]
+
+
+def and_file(name: str, content: bytes | str) -> Make:
+    """The folder in order, and one more file."""
+
+    def make(where: Path) -> None:
+        pets(where)
+        (where / name).parent.mkdir(parents=True, exist_ok=True)
+        (where / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return make
+
+
+def truncated(where: Path) -> None:
+    pets(where)
+    Image.fromarray(np.zeros((200, 200, 3), np.uint8)).save(where / "pets/cat/cut.jpg")
+    content = (where / "pets/cat/cut.jpg").read_bytes()
+    (where / "pets/cat/cut.jpg").write_bytes(content[: len(content) // 2])
+
+
+def one_pixel(where: Path) -> None:
+    for i in range(10):
+        picture(where, f"pets/cat/{i}.png", 1)
+        picture(where, f"pets/dog/{i}.png", 1)
+
+
+def bomb() -> bytes:
+    """A PNG of a few bytes that says it is 60,000 pixels wide and high."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def folders(*names: str) -> Make:
+    def make(where: Path) -> None:
+        for name in names:
+            (where / name).mkdir(parents=True)
+
+    return make
+
+
+def arrays(**content: Any) -> Make:
+    return lambda where: np.savez(where / "x.npz", **content)
+
+
+def vectors(value: float = 0.0) -> Any:
+    x = np.random.default_rng(0).normal(size=(20, 4))
+    x[3, 1] = value
+    return x
+
+
+def edited(file: str, edit: Callable[[Any], Any]) -> Make:
+    """A run one of whose files says something else."""
+
+    def make(where: Path) -> None:
+        path = where / "run" / file
+        path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+
+    return make
+
+
+def replaced(file: str, content: bytes) -> Make:
+    return lambda where: (where / "run" / file).write_bytes(content)
+
+
+def removed(*files: str) -> Make:
+    def make(where: Path) -> None:
+        for file in files:
+            (where / "run" / file).unlink()
+
+    return make
+
+
+def both(*makes: Make) -> Make:
+    return lambda where: [make(where) for make in makes]
+
+
+Y = np.arange(20) % 2
+
+WRONG = {
+    # What the command line itself says.
+    "a verb": Wrong("trian", "unknown verb 'trian': choose from train"),
+    "a recipe": Wrong("train digits-41", "unknown recipe 'digits-41'"),
+    "a flag": Wrong("train --stepz 3", "did you mean --steps?"),
+    "a number": Wrong("train --steps abc", "--steps"),
+    "no steps": Wrong("train --steps 0", "steps is 0: give a whole number of at least 1"),
+    "a method": Wrong("train --method normach", "did you mean 'normatch'?"),
+    "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
+    "a setting of another method": Wrong("train --method fixmatch --settings.consensus min", "consensus"),
+    "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
+    "more labels than there are": Wrong("train --labels 5000", "are asked for"),
+    "a share": Wrong("train --validation 1.5", "validation is 1.5"),
+    "a decay": Wrong("train --ema 2", "ema is 2.0"),
+    "a rate": Wrong("train --optim.lr -1", "optim.lr is -1.0"),
+    "a seed": Wrong("train --seed -1", "seed is -1"),
+    "a fold of data without folds": Wrong("train --fold 2", "has no predefined folds"),
+    "a backbone": Wrong("train --backbone wrn-28-3", "did you mean"),
+    "a backbone for other images": Wrong("train --backbone wrn-28-2", "(1, 8, 8)"),
+    "files of a data set": Wrong("train cifar10-40 --data-root nowhere", "cifar10"),
+    "a device": Wrong("train --device tpu", "tpu"),
+    "a padding": Wrong("train --augment.pad 99", "augment.pad is 99"),
+    "contradictory settings": Wrong(
+        "train --settings.no-stop-gradient --settings.passes split", "settings.stop_gradient"
+    ),
+    "no pixels": Wrong("train --image-size 0", "image_size is 0: give"),
+    "negative minutes": Wrong("train --minutes -3", "minutes is -3.0: give a positive number"),
+    "minutes and steps": Wrong("train --minutes 3 --steps 9", "give one of them"),
+    "a test set twice": Wrong(
+        "train --data pets --test-share 0.2",
+        "brings its own test set",
+        pictures("pets/train/cat/1.png", "pets/train/dog/1.png", "pets/test/cat/1.png"),
+    ),
+    # Folders of pictures.
+    "a data set": Wrong("train --data cifar11", "'cifar11': no such folder or file, and no data set of that name"),
+    "a kind of file": Wrong(
+        "train --data notes.txt", "give a folder of images, a .csv file or an .npz file", and_file("notes.txt", "hello")
+    ),
+    "an empty folder": Wrong("train --data pets", "no images in pets", folders("pets")),
+    "one class": Wrong("train --data pets", "only one class, 'cat'", pictures("pets/cat/1.png")),
+    "no labels": Wrong("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
+    "a picture in no class": Wrong(
+        "train --data pets",
+        "pets/1.png lies in no class folder",
+        both(pets, pictures("pets/1.png")),
+    ),
+    "an empty class": Wrong(
+        "train --data pets", "class folder pets/owl has no images", both(pets, folders("pets/owl"))
+    ),
+    "folders in a class": Wrong(
+        "train --data pets", "pets/cat has folders in it", both(pets, folders("pets/cat/young"))
+    ),
+    "a test class without training images": Wrong(
+        "train --data pets",
+        "class 'owl' has test images",
+        pictures("pets/train/cat/1.png", "pets/train/dog/1.png", "pets/test/owl/1.png"),
+    ),
+    "nothing unlabelled": Wrong(
+        "train --data pets --no-include-labelled --device cpu", "needs unlabelled items, and there are none", pets
+    ),
+    "no folder of unlabelled pictures": Wrong("train --data pets --unlabeled more", "unlabelled is 'more'", pets),
+    "an empty folder of unlabelled pictures": Wrong(
+        "train --data pets --unlabeled more", "no images in more", both(pets, folders("more"))
+    ),
+    "unlabelled pictures that are labelled": Wrong(
+        "train --data pets --unlabeled pets/cat", "pets/cat/0.png is in pets already, as 'cat'", pets
+    ),
+    "labels of own data that do not divide": Wrong("train --data pets --labels 3", "multiple of the 2 classes", pets),
+    # Files that are no pictures.
+    "an empty file": Wrong("train --data pets", "pets/cat/x.png: the file is empty", and_file("pets/cat/x.png", b"")),
+    "a web page": Wrong(
+        "train --data pets", "pets/dog/x.jpg: it is no image of a known kind", and_file("pets/dog/x.jpg", "<html>")
+    ),
+    "a truncated picture": Wrong("train --data pets", "pets/cat/cut.jpg: ", truncated),
+    "a decompression bomb": Wrong("train --data pets", "exceeds limit", and_file("pets/cat/x.png", bomb())),
+    "pictures of one pixel": Wrong("train --data pets --device cpu", "(3, 1, 1)", one_pixel),
+    "a cache that cannot be written": Wrong("train --data pets", "give --no-cache", and_file("blocked", "")),
+    # Manifests.
+    "no manifest": Wrong("train --data list.csv", "no such folder or file"),
+    "an empty manifest": Wrong("train --data list.csv", "has no column 'label'", and_file("list.csv", "")),
+    "a manifest without header": Wrong(
+        "train --data list.csv", "its first line must be path,label", and_file("list.csv", "pets/cat/1.png,cat\n")
+    ),
+    "a manifest without pictures": Wrong(
+        "train --data list.csv", "lists no images", and_file("list.csv", "path,label\n")
+    ),
+    "a missing picture": Wrong(
+        "train --data list.csv",
+        "list.csv, line 2: no such file: x.png",
+        and_file("list.csv", "path,label\nx.png,cat\n"),
+    ),
+    "a path twice": Wrong(
+        "train --data list.csv",
+        "line 3: pets/cat/1.png is listed already on line 2",
+        and_file("list.csv", "path,label\npets/cat/1.png,cat\npets/cat/1.png,dog\n"),
+    ),
+    "a manifest in another encoding": Wrong(
+        "train --data list.csv", "give a CSV file in UTF-8", and_file("list.csv", b"path,label\n\xff.png,cat\n")
+    ),
+    # Arrays.
+    "an array file that is none": Wrong("train --data x.npz", "cannot read x.npz", and_file("x.npz", "hello")),
+    "not a number": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.nan), y=Y)),
+    "infinity": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.inf), y=Y)),
+    "too few array labels": Wrong("train --data x.npz", "one int64 for each of the 20", arrays(x=vectors(), y=Y[:7])),
+    "labels that are no whole numbers": Wrong("train --data x.npz", "labels are float64", arrays(x=vectors(), y=Y / 2)),
+    "labels beyond the classes": Wrong(
+        "train --data x.npz", "labels run from 0 to 1", arrays(x=vectors(), y=Y, classes=np.array(["only"]))
+    ),
+    "no array labels": Wrong("train --data x.npz", "it must have", arrays(x=vectors())),
+    "no known array label": Wrong("train --data x.npz", "no labelled item", arrays(x=vectors(), y=Y * 0 - 1)),
+    "objects": Wrong("train --data x.npz", "plain arrays only", arrays(x=np.array([[{}]] * 20), y=Y)),
+    "a size for vectors": Wrong("train --data x.npz --image-size 8", "feature vectors", arrays(x=vectors(), y=Y)),
+    "pictures for vectors": Wrong(
+        "train --data x.npz --unlabeled pets", "holds feature vectors", both(pets, arrays(x=vectors(), y=Y))
+    ),
+    # Folders of runs.
+    "a run that exists": Wrong(
+        "train digits-40 --out run", "run exists already: continue it with --resume", uses="digits"
+    ),
+    "a place that cannot be written": Wrong(
+        "train digits-40 --out notes.txt/run --device cpu", "choose another --out", and_file("notes.txt", "hello")
+    ),
+    "nothing to resume": Wrong("train --resume --out nowhere", "nowhere is no run"),
+    "another seed to resume": Wrong(
+        "train --resume --out run --seed 3", "was started with seed 0, not 3", uses="digits"
+    ),
+    "minutes to resume": Wrong("train --resume --out run --minutes 3", "leave it out", uses="digits"),
+    "a config that is no JSON": Wrong(
+        "train --resume --out run", "run/config.json cannot be read", replaced("config.json", b"{"), "digits"
+    ),
+    "a config that is no object": Wrong(
+        "eval run", "run/config.json cannot be read", replaced("config.json", b"[1]"), "digits"
+    ),
+    "a config that is no text": Wrong(
+        "eval run", "run/config.json cannot be read", replaced("config.json", b"\xff\xfe"), "digits"
+    ),
+    "an unknown field": Wrong(
+        "eval run", "unknown field colour", edited("config.json", lambda config: config | {"colour": 1}), "digits"
+    ),
+    "a value of another kind": Wrong(
+        "eval run", "steps is 'many'", edited("config.json", lambda config: config | {"steps": "many"}), "digits"
+    ),
+    "a newer version": Wrong(
+        "eval run",
+        "run was written by normatch 99.1.0",
+        edited("config.json", lambda config: config | {"normatch": "99.1.0", "colour": 1}),
+        "digits",
+    ),
+    "a damaged split": Wrong(
+        "train --resume --out run",
+        "run/split.json cannot be read",
+        both(removed("result.json"), replaced("split.json", b"[]")),
+        "digits",
+    ),
+    "no run to score": Wrong("eval nowhere", "nowhere is no run"),
+    "an unfinished run to score": Wrong(
+        "eval run", "run is not finished (it has no model.json)", removed("model.json"), "digits"
+    ),
+    "nothing held out": Wrong("eval run --on validation", "has no validation items", uses="digits"),
+    "data that is gone": Wrong("eval run", "no such folder or file", uses="vectors"),
+    "data with other classes": Wrong(
+        "eval run", "has other classes now", arrays(x=vectors(), y=np.arange(20) % 3), "vectors"
+    ),
+    "damaged weights": Wrong("eval run", "restore it or train again", replaced("model.safetensors", b"{}"), "digits"),
+    "weights of another model": Wrong(
+        "predict run pets",
+        "does not fit model.json",
+        both(pets, edited("model.json", lambda spec: spec | {"classes": ["a", "b"]})),
+        "digits",
+    ),
+    "a model of a newer version": Wrong(
+        "predict run pets",
+        "model.json cannot be read (unknown field magic",
+        both(pets, edited("model.json", lambda spec: spec | {"magic": 1})),
+        "digits",
+    ),
+    "no run to export": Wrong("export nowhere", "nowhere has no model.json"),
+    "an export that exists": Wrong(
+        "export run --out there.onnx", "there.onnx exists already", lambda here: (here / "there.onnx").touch(), "digits"
+    ),
+    "a format of export": Wrong("export run --format tf", "tf", uses="digits"),
+    "a kind of table": Wrong("predict run x.png --out x.txt", "ends in .csv or .parquet", uses="digits"),
+    "no run to report": Wrong("report nowhere", "nowhere is no run"),
+    "one run to compare with nothing": Wrong("compare nowhere", "compare needs at least two"),
+    "no run to predict with": Wrong("predict nowhere x.png", "nowhere"),
+    "an unfinished run to predict with": Wrong(
+        "predict run pets", "has no model.safetensors", both(pets, removed("model.safetensors")), "digits"
+    ),
+    "nothing to predict": Wrong("predict run x.png", "no such file or folder: x.png", uses="digits"),
+    "a folder without pictures to predict": Wrong("predict run more", "no images in more", folders("more"), "digits"),
+    "a web page to predict": Wrong(
+        "predict run pets --out labels.csv", "pets/x.jpg", and_file("pets/x.jpg", "<html>"), "digits"
+    ),
+    "pictures for a model of vectors": Wrong("predict run pets", "takes feature vectors of length 4", pets, "vectors"),
+    "a file that cannot be written": Wrong(
+        "predict run pets --out nowhere/labels.csv", "cannot write nowhere/labels.csv", pets, "digits"
+    ),
+    # The other verbs.
+    "a kind of thing": Wrong("list models", "models"),
+    "no kind of thing": Wrong("list", "list"),
+    "an action": Wrong("data fetch cifar10", "unknown action 'fetch': choose from get, inspect, cache"),
+    "no action": Wrong("data", "no action: choose from"),
+    "a data set to get": Wrong("data get cifar11", "unknown data set 'cifar11'"),
+    "nothing to inspect": Wrong("data inspect nowhere", "'nowhere': no such folder or file"),
+    "an empty folder to inspect": Wrong("data inspect pets", "no images in pets", folders("pets")),
+    "a sheet of an unknown kind": Wrong("data inspect pets --sheet s.xyz", "ends in .png", pets),
+    "a flag of the cache": Wrong("data cache --cleer", "did you mean --clear?"),
+    "no repeats": Wrong("bench --repeats 0", "repeats is 0"),
+    "a recipe to time": Wrong("bench digits-41", "unknown recipe 'digits-41'"),
+    "a method to compare": Wrong("bench --compare nothing", "unknown method 'nothing'"),
+    "own data to time": Wrong("bench --data nowhere", "no such folder or file"),
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run on digits, and one on vectors in x.npz, of the folder where it is run."""
+    where = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(where)
+        arrays(x=vectors(), y=Y)(where)
+        assert main(["train", "digits-40", *QUICK, "--out", "digits"]) == 0
+        assert main(["train", "--data", "x.npz", *QUICK, "--out", "vectors"]) == 0
+    return {name: where / name for name in ("digits", "vectors")}
+
+
+def content(where: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in sorted(where.rglob("*"))}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line_exit_code_2_and_leaves_nothing(
+    case: str,
+    finished: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = WRONG[case]
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("NORMATCH_CACHE", str(here / "blocked" if "cache that" in case else tmp_path / "cache"))
+    if wrong.uses:
+        shutil.copytree(finished[wrong.uses], here / "run")
+    if wrong.make:
+        wrong.make(here)
+    before = content(here)
+    capsys.readouterr()
+    assert main(shlex.split(wrong.argv)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("normatch: ")
+    assert shown.err.count("\n") == 1
+    assert wrong.says in shown.err
+    assert content(here) == before
+
+
+def test_there_are_enough() -> None:
+    verbs = {wrong.argv.split()[0] for wrong in WRONG.values()}
+    assert {"train", "eval", "predict", "data", "list", "bench"} <= verbs
+    assert len(WRONG) >= 40
