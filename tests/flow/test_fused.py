@@ -3,26 +3,15 @@
 ``TRITON_INTERPRET=1`` makes this file run the kernels on CPU tensors; its last test does so where Triton is installed.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from normatch.flow import NormalizingFlowClassifier, fused
+from tests.kernels import DEVICE, INTERPRETED, must_pass_interpreted, needs_gpu, needs_kernels, needs_triton
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which is not installed")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-needs_kernels = pytest.mark.skipif(
-    find_spec("triton") is None or not (INTERPRETED or torch.cuda.is_available()),
-    reason="needs Triton, and a GPU or TRITON_INTERPRET=1",
-)
 compiles = pytest.mark.filterwarnings("default")  # torch's own compiler uses what torch deprecates
 
 # Rows, dimensions, classes, layers, hidden units: odd and even halves and layers, padded and whole blocks.
@@ -227,8 +216,4 @@ def test_a_captured_graph_learns_the_same(dim: int, classes: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's run")
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "passed" in run.stdout
+    must_pass_interpreted(__file__)

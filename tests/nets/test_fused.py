@@ -4,10 +4,6 @@
 """
 
 import copy
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -15,15 +11,7 @@ from torch import Tensor, nn
 
 import normatch.nets.zoo.wide_resnet as zoo
 from normatch.nets.zoo.wide_resnet import WideResNet
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which is not installed")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-needs_kernels = pytest.mark.skipif(
-    find_spec("triton") is None or not (INTERPRETED or torch.cuda.is_available()),
-    reason="needs Triton, and a GPU or TRITON_INTERPRET=1",
-)
+from tests.kernels import DEVICE, INTERPRETED, must_pass_interpreted, needs_gpu, needs_kernels, needs_triton
 
 
 def network(depth: int, width: int, channels: int = 3) -> WideResNet:
@@ -104,8 +92,4 @@ def test_a_network_in_training_uses_it_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's run")
 def test_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "passed" in run.stdout
+    must_pass_interpreted(__file__)
