@@ -17,20 +17,27 @@ class Average:
         self.decay = decay
         self.ramp = ramp
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self._source = model
+        # Listed once: to walk through all modules at each step takes a CPU longer than the sums.
+        self._mine: list[Tensor] = list(self.model.parameters())
+        self._theirs: list[Tensor] = list(model.parameters())
+        buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
+        # Of one type each, so that one kernel copies all.
+        self._copies = [
+            (
+                [mine for mine, _ in buffers if mine.dtype == dtype],
+                [theirs for _, theirs in buffers if theirs.dtype == dtype],
+            )
+            for dtype in dict.fromkeys(mine.dtype for mine, _ in buffers)
+        ]
 
     @torch.no_grad()
     def update(self, step: Tensor) -> None:
-        mine: list[Tensor] = list(self.model.parameters())
-        theirs: list[Tensor] = list(self._source.parameters())
         if self.ramp:
             weight = 1 - ((1 + step) / (10 + step)).clamp(max=self.decay)
-            change = torch._foreach_sub(theirs, mine)
+            change = torch._foreach_sub(self._theirs, self._mine)
             torch._foreach_mul_(change, weight)
-            torch._foreach_add_(mine, change)
+            torch._foreach_add_(self._mine, change)
         else:
-            torch._foreach_lerp_(mine, theirs, 1 - self.decay)
-        for dtype in {buffer.dtype for buffer in self.model.buffers()}:  # of one type, so that one kernel copies all
-            pairs = zip(self.model.buffers(), self._source.buffers(), strict=True)
-            copies = [(mine, theirs) for mine, theirs in pairs if mine.dtype == dtype]
-            torch._foreach_copy_([mine for mine, _ in copies], [theirs for _, theirs in copies])
+            torch._foreach_lerp_(self._mine, self._theirs, 1 - self.decay)
+        for mine, theirs in self._copies:
+            torch._foreach_copy_(mine, theirs)
