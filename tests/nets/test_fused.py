@@ -28,7 +28,7 @@ def network(depth: int, width: int, channels: int = 3) -> WideResNet:
 def fused(net: WideResNet, images: Tensor, dtype: torch.dtype, learning: int) -> Tensor:
     from normatch.nets.fused.wide_resnet import wide_resnet
 
-    return wide_resnet(images, *net._parts(), dtype, learning)
+    return wide_resnet(images, *net._parts(), dtype, zoo.SLOPE, learning)
 
 
 def everything(net: WideResNet, z: Tensor, learning: int) -> dict[str, Tensor]:

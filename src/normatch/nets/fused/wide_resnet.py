@@ -17,9 +17,6 @@ from normatch.nets.fused import operations as op
 
 __all__ = ["Layout", "wide_resnet"]
 
-EPS = 1e-5
-SLOPE = 0.1
-
 
 class Block(NamedTuple):
     """What one block has beside its two normalisations and two convolutions."""
@@ -39,8 +36,8 @@ def _blocks(layout: Layout) -> list[Block]:
     return [Block(layout[i], bool(layout[i + 1]), bool(layout[i + 2])) for i in range(0, len(layout), 3)]
 
 
-def _norm(parameters: Iterator[Tensor]) -> op.Norm:
-    return op.Norm(next(parameters), next(parameters), EPS, SLOPE)
+def _norm(parameters: Iterator[Tensor], eps: float, slope: float) -> op.Norm:
+    return op.Norm(next(parameters), next(parameters), eps, slope)
 
 
 @torch.library.custom_op("normatch::wide_resnet", mutates_args=())
@@ -51,6 +48,8 @@ def _forward(
     layout: list[int],
     dtype: torch.dtype,
     learning: int,
+    eps: float,
+    slope: float,
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Features (N, D) float32; the tables of all normalisations; what the backward pass needs.
 
@@ -63,7 +62,7 @@ def _forward(
     saved: list[Tensor] = []
     x, sums = op.stem(images, next(convolutions), dtype)
     for block in _blocks(layout):
-        first, second = _norm(parameters), _norm(parameters)
+        first, second = _norm(parameters, eps, slope), _norm(parameters, eps, slope)
         table = op.norm_table(sums, first)
         a = op.normalise(x, table, first)
         y, sums = _with_sums(a, next(convolutions), block.stride, None)
@@ -75,7 +74,7 @@ def _forward(
             shortcut = op.convolve(shortcut, next(convolutions), block.stride, None, False)[0]
         saved += [x, a, y, b]
         x, sums = _with_sums(b, weight, 1, shortcut)
-    last = _norm(parameters)
+    last = _norm(parameters, eps, slope)
     tables.append(op.norm_table(sums, last))
     saved.append(x)
     return op.pooled(x, tables[-1], last), tables, saved
@@ -106,6 +105,8 @@ def _gradient(
     saved: list[Tensor],
     layout: list[int],
     learning: int,
+    eps: float,
+    slope: float,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of ``norms`` and ``weights`` from that of the first ``learning`` features."""
     dtype = saved[0].dtype
@@ -122,7 +123,7 @@ def _gradient(
         """Back through the normalisation whose input is saved[i]; parameters are met in reverse order."""
         nonlocal at_norm
         at_norm -= 2
-        norm = op.Norm(norms[at_norm], norms[at_norm + 1], EPS, SLOPE)
+        norm = op.Norm(norms[at_norm], norms[at_norm + 1], eps, slope)
         gx, g_weight, g_bias = op.norm_gradient(g, kept[i], tables[at_norm // 2], norm, whole, add)
         norm_gradients.extend((g_bias, g_weight))
         return gx
@@ -171,6 +172,8 @@ def _(
     layout: list[int],
     dtype: torch.dtype,
     learning: int,
+    eps: float,
+    slope: float,
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     n, _, height, width = images.shape
     convolutions = iter(weights)
@@ -197,12 +200,14 @@ def _(
     saved: list[Tensor],
     layout: list[int],
     learning: int,
+    eps: float,
+    slope: float,
 ) -> tuple[list[Tensor], list[Tensor]]:
     return [torch.empty_like(w) for w in norms], [torch.empty_like(w) for w in weights]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tensor], list[Tensor]]) -> None:
-    images, norms, weights, ctx.layout, _, ctx.learning = inputs
+    images, norms, weights, ctx.layout, _, *ctx.numbers = inputs
     _, tables, saved = output
     ctx.lengths = [len(norms), len(weights), len(tables), len(saved)]
     ctx.save_for_backward(images, *norms, *weights, *tables, *saved)
@@ -212,8 +217,8 @@ def _backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
     images, *rest = ctx.saved_tensors
     pieces = iter(rest)
     norms, weights, tables, saved = (list(itertools.islice(pieces, n)) for n in ctx.lengths)
-    g_norms, g_weights = _gradient(g, images, norms, weights, tables, saved, ctx.layout, ctx.learning)
-    return None, g_norms, g_weights, None, None, None
+    g_norms, g_weights = _gradient(g, images, norms, weights, tables, saved, ctx.layout, *ctx.numbers)
+    return None, g_norms, g_weights, None, None, None, None, None
 
 
 _forward.register_autograd(_backward, setup_context=_remember)
@@ -225,6 +230,7 @@ def wide_resnet(
     weights: list[Tensor],
     layout: Layout,
     dtype: torch.dtype,
+    slope: float,
     learning: int | None = None,
 ) -> Tensor:
     """Features (N, D) of normalised images (N, C, H, W) in training mode; the running statistics are updated.
@@ -235,12 +241,15 @@ def wide_resnet(
         weights: Those of the convolutions: the stem, then each block's first, second and shortcut where it has one.
         layout: The blocks.
         dtype: The precision of activations and products; sums are float32.
+        slope: Of the leaky ReLU behind each normalisation.
         learning: How many images are back-propagated, from the first; None is all of them.
     """
     parameters = [p for norm in norms for p in (norm.weight, norm.bias)]
     count = len(images) if learning is None else learning
     features: Tensor
-    features, tables, _ = _forward(images.float().contiguous(), parameters, weights, layout, dtype, count)
+    features, tables, _ = _forward(
+        images.float().contiguous(), parameters, weights, layout, dtype, count, norms[0].eps, slope
+    )
     with torch.no_grad():
         momentum = norms[0].momentum
         assert momentum is not None

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +10,9 @@ from torch.nn.functional import leaky_relu
 
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
 
-try:
+if find_spec("triton") is not None:
     from normatch.nets.fused.wide_resnet import Layout, wide_resnet
-except ImportError:  # no Triton, as on a machine without a GPU
+else:  # as on a machine without a GPU
     wide_resnet = None  # type: ignore[assignment]
 
 __all__ = ["WideResNet"]
@@ -71,7 +72,7 @@ class WideResNet(Backbone):
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Images (N, C, H, W) to features (N, 64k); only the first ``learning`` are back-propagated."""
         if self._fusible(x):
-            return wide_resnet(x, *self._parts(), torch.bfloat16, learning)
+            return wide_resnet(x, *self._parts(), torch.bfloat16, SLOPE, learning)
         x = self.stem(x)
         for block in self.blocks:
             x = block(x, learning)
