@@ -211,6 +211,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tens
     _, tables, saved = output
     ctx.lengths = [len(norms), len(weights), len(tables), len(saved)]
     ctx.save_for_backward(images, *norms, *weights, *tables, *saved)
+    ctx.set_materialize_grads(False)  # else tables and saved, which have no gradient, would get zeros of their size
 
 
 def _backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
