@@ -341,6 +341,21 @@ WRONG = {
     "a recipe to time": Wrong("bench digits-41", "unknown recipe 'digits-41'"),
     "a method to compare": Wrong("bench --compare nothing", "unknown method 'nothing'"),
     "own data to time": Wrong("bench --data nowhere", "no such folder or file"),
+    "a table that the paper lacks": Wrong(
+        "reproduce table9", "unknown table or figure 'table9': choose from all, table1"
+    ),
+    "no table": Wrong("reproduce", "table1 to table7, figure3 to figure5"),
+    "a budget in words": Wrong("reproduce table1 --budget soon", "budget is 'soon': give full, 300, quick"),
+    "a budget of nothing": Wrong("reproduce table1 --budget 0", "budget is '0'"),
+    "a budget of no steps": Wrong("reproduce table1 --budget 0steps", "budget is '0steps'"),
+    "a seed twice": Wrong("reproduce table1 --seeds 0 0", "seeds are 0 0: give different numbers"),
+    "a seed below 0": Wrong("reproduce table1 --seeds 1 -2", "seeds are 1 -2: give different numbers from 0 on"),
+    "a stand-in without a recipe": Wrong("reproduce table1 --data iris", "data is 'iris', which no recipe is for"),
+    "a stand-in for data sets": Wrong("reproduce table6 --data digits", "table6 compares data sets"),
+    "a run of another name": Wrong("reproduce table1 --data digits --only dropout", "no run is called dropout"),
+    "no runs at once": Wrong("reproduce table1 --at-once 0", "at-once is 0"),
+    "results into a file": Wrong("reproduce table1 --out x", "x is a file", and_file("x", "")),
+    "a paper's data set that is not there": Wrong("reproduce table1 --data-root .", "cifar10"),
 }
 
 
@@ -390,5 +405,5 @@ def test_wrong_input_is_one_line_exit_code_2_and_leaves_nothing(
 
 def test_there_are_enough() -> None:
     verbs = {wrong.argv.split()[0] for wrong in WRONG.values()}
-    assert {"train", "eval", "predict", "data", "list", "bench"} <= verbs
+    assert {"train", "eval", "predict", "data", "list", "bench", "reproduce"} <= verbs
     assert len(WRONG) >= 40

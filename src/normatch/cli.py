@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("normatch: stopped; a run that has begun goes on with --resume", file=sys.stderr)
+        how = "when it is called again" if verb == "reproduce" else "with --resume"
+        print(f"normatch: stopped; what has begun goes on {how}", file=sys.stderr)
         return 1
     return 0
 
@@ -337,6 +338,63 @@ def compare(argv: list[str]) -> None:
     _run(verb, "compare", argv)
 
 
+def reproduce(argv: list[str]) -> None:
+    """Train what a table or figure of the paper needs, and fill it: table1, figure3, all and so on."""
+    from tyro.conf import Positional
+
+    from normatch.reproduce.work import carry_out, make_plan, summary
+
+    def verb(
+        name: Positional[str],
+        budget: str = "full",
+        seeds: tuple[int, ...] = (0, 1, 2),
+        data: str | None = None,
+        data_root: Path | None = None,
+        device: Device = "auto",
+        only: tuple[str, ...] = (),
+        at_once: int | None = None,
+        out: Path = Path("runs/reproduce"),
+        dry_run: bool = False,
+    ) -> None:
+        """Plan, train and tabulate the runs of a table or figure of the paper. Stopped at any time, it goes on when
+        called again: what is finished is not trained anew.
+
+        Args:
+            name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), or all.
+            budget: full (the paper's schedule), 300 (epochs at most), quick (to see it work), the minutes that each run
+                may take here, or a number of steps such as 20480steps. The schedule is scaled to it.
+            seeds: Label seeds, each a run of every row.
+            data: Another data set in the place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
+            data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+            device: Where to train.
+            only: Train only the runs that have one of these words in their name.
+            at_once: Runs to train at a time; by default one on a CPU, and on a GPU two where they fit.
+            out: Folder of the runs, of their results as JSON files, and of results.md.
+            dry_run: Print the plan and its estimated time, and train nothing.
+        """
+        plan = make_plan(
+            name,
+            budget=budget,
+            seeds=seeds,
+            data=data,
+            data_root=data_root,
+            device=device,
+            only=only,
+            at_once=at_once,
+            out=out,
+        )
+        print(plan.describe(), flush=True)
+        if dry_run:
+            return
+        failed = carry_out(plan, lambda said: print(said, flush=True))
+        print(f"\n{summary(plan)}\n\n{plan.out / 'results.md'}")
+        if failed:
+            print(f"normatch: {len(failed)} of {len(plan.runs)} runs failed: {', '.join(failed)}", file=sys.stderr)
+            raise SystemExit(1)
+
+    _run(verb, "reproduce", argv)
+
+
 def demo(argv: list[str]) -> None:
     """Four methods on the same 40 labelled digits, in about a minute."""
     from normatch.demo import run_demo
@@ -363,6 +421,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "data": data,
     "report": report,
     "compare": compare,
+    "reproduce": reproduce,
     "bench": bench,
     "demo": demo,
 }
@@ -375,7 +434,7 @@ def _run(verb: Callable[..., None], name: str, argv: list[str]) -> None:
 
 
 def _help() -> str:
-    verbs = "\n".join(f"  {name:<9}{(function.__doc__ or '').strip()}" for name, function in VERBS.items())
+    verbs = "\n".join(f"  {name:<11}{(function.__doc__ or '').strip()}" for name, function in VERBS.items())
     return (
         "usage: normatch VERB [options]\n\n"
         "Train an image classifier from a handful of labels and many unlabelled images.\n\n"

@@ -87,11 +87,12 @@ def bench(
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds until the first step is done, of a step, and of an evaluation."""
+    """Seconds until the first step is done, of a step, and of an evaluation; bytes of the GPU's memory at the most."""
 
     start: float
     step: float
     evaluation: float
+    memory: int = 0
 
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:
@@ -108,7 +109,8 @@ def pace(job: Job, seconds: float = 3.0) -> Pace:
         start = time.perf_counter() - begin
         once = _seconds(loop.step, 1, job.runtime)
         step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
-        return Pace(start, step, _seconds(loop.evaluate, 1, job.runtime))
+        evaluation = _seconds(loop.evaluate, 1, job.runtime)
+        return Pace(start, step, evaluation, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0)
 
 
 def describe(report: dict[str, Any]) -> str:

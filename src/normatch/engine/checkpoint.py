@@ -11,7 +11,7 @@ from torch import Tensor
 from normatch.errors import UserError
 from normatch.files import replacing
 
-__all__ = ["load_latest", "save"]
+__all__ = ["load_latest", "newest_step", "save"]
 
 NAME = re.compile(r"step-(\d+)\.safetensors")
 
@@ -29,9 +29,7 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
     """(step, tensors) of the newest checkpoint, or None where there is none yet."""
-    found = (
-        {int(m[1]): path for path in folder.glob("*") if (m := NAME.fullmatch(path.name))} if folder.is_dir() else {}
-    )
+    found = _steps(folder)
     if not found:
         return None
     step = max(found)
@@ -41,3 +39,13 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
         raise UserError(
             f"checkpoint {found[step]} is damaged ({error}): remove it to go on from an earlier one"
         ) from error
+
+
+def newest_step(folder: Path) -> int:
+    """The step of the newest checkpoint, 0 where there is none."""
+    return max(_steps(folder), default=0)
+
+
+def _steps(folder: Path) -> dict[int, Path]:
+    files = folder.glob("*") if folder.is_dir() else ()
+    return {int(m[1]): path for path in files if (m := NAME.fullmatch(path.name))}

@@ -12,7 +12,7 @@ from normatch.engine.recorder import Record
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Lines", "Progress", "counting", "decoding", "downloading", "quiet", "shown"]
+__all__ = ["Lines", "Progress", "clock", "counting", "decoding", "downloading", "quiet", "shown"]
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -207,7 +207,7 @@ class Lines:
             return
         self._last = now
         speed = record.get("steps_per_second")
-        pace = f"  {speed:.1f} steps/s  {_clock((total - step) / speed)} left" if isinstance(speed, float) else ""
+        pace = f"  {speed:.1f} steps/s  {clock((total - step) / speed)} left" if isinstance(speed, float) else ""
         self.note(f"{step}/{total}{pace}  {text}")
 
     def warn(self, alarm: Alarm) -> None:
@@ -234,7 +234,11 @@ class _Stopwatch:
         return f"{self._what} … {time.monotonic() - self._start:.0f} s"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """
+    >>> clock(75), clock(3 * 3600)
+    ('0:01:15', '3:00:00')
+    """
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"

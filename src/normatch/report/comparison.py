@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from normatch.columns import aligned
 from normatch.config import flat, to_json
 from normatch.engine.run import Run
 from normatch.errors import UserError
@@ -91,7 +92,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
 
 def describe(comparison: Comparison) -> str:
     """The comparison as text for a terminal."""
-    lines = _aligned(
+    lines = aligned(
         [
             ["run", "method", "accuracy", "95% interval", "items", "steps", "time"],
             *(
@@ -110,7 +111,7 @@ def describe(comparison: Comparison) -> str:
     )
     if comparison.settings:
         lines += ["", "settings that differ"]
-        lines += _aligned(
+        lines += aligned(
             [
                 ["", *(row.name for row in comparison.runs)],
                 *([field, *map(shown, values)] for field, values in comparison.settings.items()),
@@ -187,8 +188,3 @@ def _not_the_same_items(first: Side, second: Side) -> str | None:
         return "their test items were drawn by different seeds or shares"
     same = np.array_equal(first[2].items, second[2].items) and np.array_equal(first[2].labels, second[2].labels)
     return None if same else "their predictions.csv name different items"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -8,6 +8,7 @@ from typing import Any
 
 import normatch
 from normatch.config import to_json
+from normatch.report.charts import chart_style
 from normatch.report.charts.svg import element
 from normatch.report.findings import Findings
 from normatch.report.markup import section
@@ -60,7 +61,7 @@ def shell(title: str, top: str, sections: Iterable[tuple[str, str, str]], number
         *(section(name, heading, markup) for name, heading, markup in shown),
         element("footer", f"Made by normatch {normatch.__version__}. All numbers of this page are in it as JSON."),
     )
-    style = files("normatch.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = chart_style() + files("normatch.report").joinpath("style.css").read_text(encoding="utf-8")
     # A "<" inside the data could end the script element; JSON allows it to be written as an escape.
     data = json.dumps(numbers, allow_nan=False).replace("<", "\\u003c")
     return (

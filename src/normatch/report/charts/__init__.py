@@ -1,5 +1,6 @@
 """Charts as SVG text: drawn here, because a page that is kept must need nothing else."""
 
+from normatch.report.charts.alone import alone, chart_style
 from normatch.report.charts.bars import IntervalRow, bar_chart, interval_chart
 from normatch.report.charts.lines import Series, legend, line_chart
 from normatch.report.charts.matrix import matrix_chart
@@ -9,7 +10,9 @@ from normatch.report.charts.scatter import class_legend, latent_chart
 __all__ = [
     "IntervalRow",
     "Series",
+    "alone",
     "bar_chart",
+    "chart_style",
     "class_legend",
     "interval_chart",
     "latent_chart",

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 __all__ = ["Axis", "compact", "percent", "round_ticks"]
 
 
+TINY = 1e-100
+"""What no axis can show apart from 0."""
+
+
 @dataclass(frozen=True)
 class Axis:
     """A range of values laid along a range of positions."""
@@ -27,8 +31,8 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
     >>> round_ticks(0, 700)
     [0, 100, 200, 300, 400, 500, 600, 700]
     """
-    if high <= low:
-        high = low + (abs(low) or 1.0)
+    if high - low <= max(TINY, 1e-9 * max(abs(low), abs(high))):
+        high = low + (abs(low) if abs(low) > TINY else 1.0)
     rough = (high - low) / about
     power = 10 ** math.floor(math.log10(rough))
     step = min((m * power for m in (1, 2, 5, 10)), key=lambda s: abs(math.log(s / rough)))

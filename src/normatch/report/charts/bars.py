@@ -12,6 +12,8 @@ WIDTH, RIGHT, TOP, BOTTOM = 400, 16, 6, 26
 LETTER = 6.6
 """Width of a character of a row's name, about."""
 LONGEST_NAME = 18
+LEAST_RANGE = 0.02
+"""Of an axis of shares: what differs by less should look like it."""
 
 
 def bar_chart(title: str, names: Sequence[str], groups: dict[str, tuple[str, Sequence[float]]]) -> str:
@@ -61,7 +63,9 @@ def interval_chart(title: str, rows: Sequence[IntervalRow]) -> str:
     """A dot for each share, on a bar that is its interval."""
     short = [shorten(row.name, LONGEST_NAME) for row in rows]
     left = 12 + LETTER * max(map(len, short))
-    ticks = round_ticks(min(row.interval[0] for row in rows), max(row.interval[1] for row in rows), 4)
+    low, high = min(row.interval[0] for row in rows), max(row.interval[1] for row in rows)
+    middle = (low + high) / 2
+    ticks = round_ticks(min(low, middle - LEAST_RANGE / 2), max(high, middle + LEAST_RANGE / 2), 4)
     x_axis = Axis(ticks[0], ticks[-1], left + 6, WIDTH - RIGHT)
     height = 30
     foot = TOP + height * len(rows)

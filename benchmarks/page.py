@@ -1,0 +1,121 @@
+"""docs/results.md from what was measured: python benchmarks/page.py writes it, and its pictures, anew.
+
+The words are those of results.in.md beside this file; each line of the form <!-- name --> is replaced by the table of
+that name, which is made of the files in results/.
+"""
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from normatch.columns import markdown
+from normatch.files import read_json
+from normatch.reproduce.fill import stand_ins
+from normatch.reproduce.page import relative, section
+from normatch.reproduce.paper import STUDIES
+from normatch.reproduce.pictures import draw
+from normatch.reproduce.results import read_results
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+DOCS = HERE.parent / "docs"
+
+DIGITS = {
+    "SelfTraining": "scikit-learn SelfTraining (logistic regression)",
+    "supervised": "supervised: the 40 labels alone",
+    "LabelSpreading": "scikit-learn LabelSpreading (7 neighbours)",
+    "fixmatch": "FixMatch",
+    "normatch": "NorMatch",
+}
+FEATURES = {
+    "LogisticRegression": "LogisticRegression, the labels alone",
+    "SelfTraining": "SelfTrainingClassifier (logistic regression)",
+    "LabelSpreading": "LabelSpreading (20 neighbours)",
+    "FixMatch": "FixMatchClassifier",
+    "NorMatch": "NorMatchClassifier",
+}
+TASKS = {
+    "digits": "digits, 1,797 × 64, 10 classes",
+    "breast cancer": "breast cancer, 569 × 30, 2 classes",
+    "wine": "wine, 178 × 13, 3 classes",
+    "CIFAR-10 features": "CIFAR-10 features, 5,000 × 128, 5 classes",
+}
+PASSES = {
+    "joint": "`joint`: one pass, as the paper",
+    "split": "`split`: weak views in a pass of their own, without gradients",
+    "shared": "`shared` in its first form: one pass, weak views constants in the backward pass",
+}
+
+
+def digits() -> str:
+    runs = read_json(RESULTS / "digits-40.json")["runs"]
+    rows = [["", "test accuracy (%)", "each seed", "seconds a run"]]
+    for method, name in DIGITS.items():
+        mine = [run for run in runs if run["method"] == method]
+        each = [100 * run["accuracy"] for run in mine]
+        seconds = [run["seconds"] for run in mine if "seconds" in run]
+        spent = f"{min(seconds):.0f} to {max(seconds):.0f}" if seconds else ""
+        rows.append([name, mean_and_spread(each), " ".join(f"{score:.1f}" for score in each), spent])
+    return markdown(rows)
+
+
+def features() -> str:
+    runs = read_json(RESULTS / "features.json")["runs"]
+    rows = [["", *TASKS.values(), "processor seconds a fit"]]
+    for estimator, name in FEATURES.items():
+        mine = [run for run in runs if run["estimator"] == estimator]
+        cells = [mean_and_spread([100 * run["accuracy"] for run in mine if run["task"] == task]) for task in TASKS]
+        spent = [run["seconds"] for run in mine]
+        rows.append([name, *cells, f"{min(spent):.2f} to {max(spent):.2f}"])
+    return markdown(rows)
+
+
+def passes() -> str:
+    runs = read_json(RESULTS / "cifar10-40-passes.json")["runs"]
+    rows = [["how the 960 views go through the backbone", "test accuracy (%)", "at step", "the best on the way"]]
+    for run in runs:
+        seen = {evaluation["step"]: evaluation["test/accuracy"] for evaluation in run["evaluations"]}
+        best = max(seen, key=lambda step: seen[step])
+        reached = f"{100 * run['accuracy']:.2f}"
+        way = f"{100 * seen[best]:.2f} at {best:,}"
+        rows.append([PASSES[run["passes"].split(",")[0]], reached, f"{run['last_step']:,}", way])
+    return markdown(rows)
+
+
+def paper() -> str:
+    """Every table and figure, and the same with another data set where there are such runs."""
+    folder = RESULTS / "reproduce"
+    results = read_results(folder)
+    link = relative("../benchmarks/results/reproduce")
+    parts = []
+    for stand_in in (None, *stand_ins(results, ["digits-40"])):
+        for study in STUDIES.values():
+            if stand_in is None or study.movable:
+                drawing = draw(study, results, DOCS / "pictures", "pictures", stand_in)
+                parts.append(section(study, results, link, drawing, stand_in))
+    return "\n".join(parts).rstrip("\n")
+
+
+TABLES: dict[str, Callable[[], str]] = {"digits": digits, "features": features, "passes": passes, "paper": paper}
+
+
+def page() -> str:
+    """The whole text; pictures are drawn on the way."""
+
+    def table(place: re.Match[str]) -> str:
+        return TABLES[place[1]]()
+
+    return re.sub(r"^<!-- ([a-z]+) -->$", table, (HERE / "results.in.md").read_text(encoding="utf-8"), flags=re.M)
+
+
+def mean_and_spread(scores: Sequence[float]) -> str:
+    return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}"
+
+
+def main() -> None:
+    (DOCS / "results.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""How much of the paper's schedule a run gets, said in numbers wherever the run is shown."""
+
+import math
+from dataclasses import dataclass
+
+from normatch.config import Config
+from normatch.errors import UserError
+from normatch.reproduce.paper import Trial
+
+__all__ = ["Budget", "scaled"]
+
+EPOCHS = 300
+"""Of ``--budget 300``: the schedule of the paper's analysis (Section 4.2), for its other tables too."""
+
+QUICK = 1024
+"""Steps of ``--budget quick``, at most."""
+
+QUICK_SHARE = 0.1
+"""Of a schedule that is short itself."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``full``: the paper's schedule. ``300``: at most 300 epochs of it. ``quick``: to see it work. Else what each run
+    gets: minutes, or with ``20480steps`` steps."""
+
+    text: str
+    minutes: float | None = None
+    steps: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """
+        >>> Budget.parse("7.5").minutes, Budget.parse("20480steps").steps
+        (7.5, 20480)
+        """
+        if text in ("full", "300", "quick"):
+            return cls(text)
+        number = text.removesuffix("steps")
+        try:
+            if number != text:
+                steps = int(number)
+                if steps > 0:
+                    return cls(text, steps=steps)
+            elif 0 < float(number) < math.inf:
+                return cls(text, minutes=float(number))
+        except ValueError:
+            pass
+        raise UserError(f"budget is {text!r}: give full, 300, quick, the minutes that each run may take, or 20480steps")
+
+    def apply(self, trial: Trial, seed: int, stand_in: str | None = None, in_time: int | None = None) -> Config:
+        """The trial's config within the budget; ``in_time`` are the steps that fit into one of minutes.
+
+        What is shorter than 300 epochs is 300 epochs made shorter, whatever the paper's schedule for the trial is.
+        """
+        whole = trial.config(seed, stand_in)
+        if self.text == "full":
+            return whole
+        short = trial.config(seed, stand_in, EPOCHS)
+        if self.text == "300":
+            return short
+        if self.text == "quick":
+            return scaled(short, min(QUICK, max(1, round(QUICK_SHARE * short.steps))))
+        steps = self.steps or in_time
+        if steps is None:
+            raise ValueError("a budget of minutes needs the speed of a step")
+        return scaled(short, steps) if steps <= short.steps else scaled(whole, min(steps, whole.steps))
+
+    def describe(self) -> str:
+        words = {"full": "the whole schedule", "300": f"at most {EPOCHS} epochs", "quick": "a quick trial"}
+        numbers = f"{self.steps:,} steps a run" if self.steps else f"{self.text} minutes a run"
+        return words.get(self.text, numbers)
+
+
+def scaled(config: Config, steps: int) -> Config:
+    """The whole schedule of ``config`` in ``steps``: what goes by epochs (ramps, records) shrinks with them.
+
+    An epoch is shorter then, but there are as many; evaluations stay rare enough to cost little.
+    """
+    if steps == config.steps:
+        return config
+    epoch = max(1, round(config.epoch * steps / config.steps))
+    evaluate_every = max(epoch, min(256, math.ceil(steps / 20)))
+    return config.replace(
+        steps=steps,
+        epoch=epoch,
+        log_every=min(config.log_every, max(1, steps // 40)),
+        evaluate_every=evaluate_every,
+        checkpoint_every=max(evaluate_every, 1024),
+    )

@@ -1,0 +1,80 @@
+"""How long a grid will take here: a few steps of each recipe are timed once, and the times kept beside the runs."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+from normatch.config import Config
+from normatch.engine.bench import Pace, pace
+from normatch.engine.job import prepare
+from normatch.engine.runtime import Runtime
+from normatch.errors import UserError
+from normatch.files import read_json, write_json
+from normatch.reproduce.children import apart
+from normatch.reproduce.grid import Planned
+from normatch.reproduce.paper import Trial
+
+__all__ = ["Paces"]
+
+SPARE = 0.05
+"""Share of a budget of minutes that is left for checkpoints and the end of a run."""
+
+BETWEEN_EVALUATIONS = 256
+"""Steps, at the least, in a run that is shorter than its schedule."""
+
+
+class Paces:
+    """The speed of each recipe on this machine, measured with NorMatch and taken for all methods.
+
+    What was measured stays in a file, so that a budget of minutes means the same steps when a grid goes on.
+    """
+
+    def __init__(self, file: Path, **where: Any) -> None:
+        self._file, self._where = file, where
+
+    def of(self, recipe: str) -> Pace:
+        config = Trial("normatch", recipe).config(0, stand_in=recipe).replace(**self._where)
+        runtime = Runtime.of(config)
+        key = f"{recipe} on {runtime.describe()}"
+        if key not in self._known():
+            if runtime.device.type == "cuda":
+                apart(_measure, config, self._file, key)
+            else:
+                _measure(config, self._file, key)
+        try:
+            return Pace(**self._known()[key])
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"the speed of {recipe} could not be measured: see above, or delete {self._file}"
+            ) from error
+
+    def steps_in(self, minutes: float, recipe: str) -> int:
+        """Steps of a run that takes so long: whole thousands, where there are any."""
+        measured = self.of(recipe)
+        seconds = 60 * minutes * (1 - SPARE) - measured.start
+        steps = int(seconds / (measured.step + measured.evaluation / BETWEEN_EVALUATIONS))
+        if steps < 1:
+            raise UserError(
+                f"budget is {minutes:g} minutes: a run of {recipe} takes {measured.start:.0f} s to start; give more"
+            )
+        return steps if steps < 1024 else steps // 1024 * 1024
+
+    def seconds_left(self, planned: Planned) -> float:
+        """What a run will still take."""
+        if planned.finished:
+            return 0.0
+        measured = self.of(planned.recipe)
+        steps = planned.config.steps - planned.steps_done()
+        every = planned.config.evaluate_every or planned.config.epoch
+        return measured.start + steps * measured.step + math.ceil(steps / every) * measured.evaluation
+
+    def _known(self) -> dict[str, Any]:
+        known: dict[str, Any] = read_json(self._file) if self._file.is_file() else {}
+        return known
+
+
+def _measure(config: Config, file: Path, key: str) -> None:
+    measured = dataclasses.asdict(pace(prepare(config)))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, (read_json(file) if file.is_file() else {}) | {key: measured})

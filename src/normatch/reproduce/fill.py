@@ -1,0 +1,109 @@
+"""Results put into the places of a table that they answer."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from normatch.reproduce.budget import Budget
+from normatch.reproduce.paper import Cell, Measure, Row, Study, Trial
+from normatch.reproduce.results import Result, question
+
+__all__ = ["Answer", "Gain", "answers", "gains", "stand_ins", "value"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What our runs say to one cell at one number of steps: each seed's result."""
+
+    steps: int
+    whole: int
+    """Steps of the paper's schedule, or of the stand-in's own."""
+    results: tuple[Result, ...]
+
+    def values(self, measure: Measure = "accuracy") -> list[float]:
+        """In percent or millions, of the runs that came to an end."""
+        found = (value(result, measure) for result in self.results)
+        return [number for number in found if number is not None]
+
+    @property
+    def failed(self) -> int:
+        return sum(result.failed is not None for result in self.results)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A row over the first one, label seed by label seed, at one number of steps."""
+
+    row: str
+    paper: float | None
+    steps: int
+    each: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.each)
+
+    @property
+    def spread(self) -> float | None:
+        return statistics.stdev(self.each) if len(self.each) > 1 else None
+
+
+def value(result: Result, measure: Measure) -> float | None:
+    """A number of a result in the paper's units."""
+    if measure in ("weights", "products"):
+        count = result.weights if measure == "weights" else result.products
+        return None if count is None else count / 1e6
+    share = result.accuracy if measure == "accuracy" else result.confident
+    return None if share is None or result.failed else 100 * share
+
+
+def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None = None) -> list[Answer]:
+    """What the results say to a trial: the longest runs first."""
+    if trial is None:
+        return []
+    lengths = {result.config.steps for result in results}
+    # Seeds are no part of a question, so one of them stands for all.
+    asked = {steps: question(Budget("", steps=steps).apply(trial, 0, stand_in)) for steps in lengths}
+    found: dict[int, list[Result]] = {}
+    for result in results:
+        if asked[result.config.steps] == result.question:
+            found.setdefault(result.config.steps, []).append(result)
+    whole = trial.config(0, stand_in).steps
+    return [
+        Answer(steps, whole, tuple(sorted(found[steps], key=lambda result: result.seed)))
+        for steps in sorted(found, reverse=True)
+    ]
+
+
+def gains(study: Study, results: Sequence[Result], stand_in: str | None = None) -> list[Gain]:
+    """Every row of a study of one column over its first, where both have runs of the same seeds and steps."""
+    first, *others = study.rows
+    return [gain for row in others for gain in _gains(first, row, results, stand_in)] if len(first.cells) == 1 else []
+
+
+def _gains(first: Row, row: Row, results: Sequence[Result], stand_in: str | None) -> Iterator[Gain]:
+    (base,), (cell,) = first.cells, row.cells
+    ground = {answer.steps: answer for answer in answers(base.trial, results, stand_in)}
+    for answer in answers(cell.trial, results, stand_in):
+        if answer.steps not in ground or (base.trial and cell.trial and base.trial.name == cell.trial.name):
+            continue
+        theirs = {result.seed: value(result, "accuracy") for result in ground[answer.steps].results}
+        ours = {result.seed: value(result, "accuracy") for result in answer.results}
+        each = [
+            reached - start
+            for seed, reached in ours.items()
+            if reached is not None and (start := theirs.get(seed)) is not None
+        ]
+        if each:
+            yield Gain(row.name, _paper_gain(base, cell), answer.steps, tuple(each))
+
+
+def _paper_gain(base: Cell, cell: Cell) -> float | None:
+    if "accuracy" not in base.paper or "accuracy" not in cell.paper:
+        return None
+    return cell.paper["accuracy"].value - base.paper["accuracy"].value
+
+
+def stand_ins(results: Sequence[Result], recipes: Sequence[str]) -> list[str]:
+    """Those recipes, of data sets that are not the paper's, that some of the results were trained by."""
+    return [recipe for recipe in recipes if any(result.name.startswith(f"{recipe}-") for result in results)]

@@ -1,0 +1,107 @@
+"""The runs behind tables and figures: each once, with the folder it lives in and how far it is."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from normatch.config import Config
+from normatch.engine.checkpoint import newest_step
+from normatch.engine.run import Run
+from normatch.errors import UserError
+from normatch.recipes import recipes
+from normatch.reproduce.budget import Budget
+from normatch.reproduce.paper import Study, Trial
+
+__all__ = ["Planned", "keep", "plan_runs", "stand_in_for"]
+
+OWN = Trial("").recipe
+"""What the movable studies are about."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a grid."""
+
+    trial: Trial
+    recipe: str
+    config: Config
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "result.json").is_file()
+
+    @property
+    def under_way(self) -> bool:
+        return self.begun and not self.finished
+
+    @property
+    def begun(self) -> bool:
+        return (self.folder / "config.json").is_file()
+
+    def steps_done(self) -> int:
+        """Steps that need not be done again."""
+        return self.config.steps if self.finished else newest_step(self.folder / "checkpoint")
+
+    def run(self) -> Run:
+        return Run.open(self.folder)
+
+
+def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None, tuple[Study, ...]]:
+    """The recipe of fewest labels that brings ``data``, and the studies that it can stand in for.
+
+    None where it is the studies' own.
+    """
+    if data is None:
+        return None, tuple(studies)
+    built = {name: recipe.build() for name, recipe in recipes.items()}
+    found = {name: config.labels or 0 for name, config in built.items() if config.data == data}
+    if not found:
+        known = dict.fromkeys(config.data for config in built.values())
+        raise UserError(f"data is {data!r}, which no recipe is for: choose from {', '.join(known)}")
+    movable = tuple(study for study in studies if study.movable)
+    if not movable:
+        raise UserError(f"{studies[0].name} compares data sets, and {data!r} is none of its own: leave --data out")
+    fewest = min(found, key=lambda name: found[name])
+    return None if fewest == OWN else fewest, movable
+
+
+def plan_runs(
+    studies: Iterable[Study],
+    seeds: Sequence[int],
+    budget: Budget,
+    out: Path,
+    *,
+    stand_in: str | None = None,
+    steps_in_time: dict[str, int] | None = None,
+    **where: object,
+) -> list[Planned]:
+    """All runs of the studies, each once: seed by seed, so that a grid that is stopped has whole rows of few seeds.
+
+    ``steps_in_time`` are the steps that fit into a budget of minutes, by recipe. ``where`` are fields of the config
+    that say where to train, such as the device.
+    """
+    planned: dict[str, Planned] = {}
+    for seed in seeds:
+        for study in studies:
+            for trial in study.trials():
+                recipe = stand_in or trial.recipe
+                config = budget.apply(trial, seed, stand_in, (steps_in_time or {}).get(recipe))
+                name = f"{recipe}-{trial.name}-{config.steps}-seed{seed}"
+                planned.setdefault(
+                    name, Planned(trial, recipe, config.replace(name=name, **where), out / "runs" / name)
+                )
+    return list(planned.values())
+
+
+def keep(planned: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
+    """Those whose name has one of the words of ``only`` in it; all where there are none."""
+    kept = [run for run in planned if not only or any(word in run.name for word in only)]
+    if not kept:
+        names = sorted({run.name.rpartition("-seed")[0] for run in planned})
+        raise UserError(f"no run is called {' or '.join(only)}: there are {', '.join(names)}")
+    return kept

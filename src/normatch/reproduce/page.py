@@ -1,0 +1,158 @@
+"""The page of results: for each table and figure the paper's numbers, ours, and the files that ours come from."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from normatch.columns import aligned, markdown
+from normatch.reproduce.fill import Answer, Gain, answers, gains
+from normatch.reproduce.paper import Cell, Measure, Score, Study
+from normatch.reproduce.pictures import Drawing
+from normatch.reproduce.results import Result
+
+__all__ = ["Linked", "plain", "section", "table"]
+
+Linked = Callable[[Result], str]
+"""The address of a result's file, seen from the page."""
+
+MEASURES: dict[Measure, str] = {
+    "accuracy": "accuracy",
+    "confident": "confident",
+    "weights": "weights (M)",
+    "products": "multiply-adds (M)",
+}
+
+
+def section(
+    study: Study,
+    results: Sequence[Result],
+    linked: Linked,
+    drawing: Drawing | None = None,
+    stand_in: str | None = None,
+) -> str:
+    """A study in Markdown. Cells without a run stay visibly empty."""
+    parts = [f"### {_title(study, stand_in)}", study.about]
+    if stand_in:
+        parts.append(
+            f"Here {stand_in} stands in, whose own schedule counts as whole. Its accuracies are not the paper's."
+        )
+    if drawing is not None:
+        parts += [f"![{drawing.title}]({drawing.path})", drawing.said]
+    parts.append(markdown(table(study, results, linked, stand_in)))
+    found = gains(study, results, stand_in)
+    if found:
+        parts += [f"Over “{study.rows[0].name}”, label seed by label seed:", markdown(_gain_table(found))]
+    made_on = _made_on(study, results, stand_in)
+    if made_on:
+        parts.append(made_on)
+    alone = _paper_alone(study)
+    if alone and not stand_in:
+        parts += ["In the paper alone:", markdown(alone)]
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(study: Study, results: Sequence[Result], stand_in: str | None = None) -> str:
+    """The same for a terminal."""
+    rows = [row[:-1] for row in table(study, results, lambda result: "", stand_in)]
+    lines = [_title(study, stand_in), *aligned(rows)]
+    found = gains(study, results, stand_in)
+    if found:
+        lines += ["", f"over “{study.rows[0].name}”, label seed by label seed", *aligned(_gain_table(found))]
+    return "\n".join(lines)
+
+
+def table(study: Study, results: Sequence[Result], linked: Linked, stand_in: str | None = None) -> list[list[str]]:
+    """A head and a line for each cell that this package can answer, once for each number of steps that was run."""
+    several = len(study.columns) > 1
+    head = ["", *(["data, labels"] if several else [])]
+    for measure in study.measures:
+        name = "" if len(study.measures) == 1 else f"{MEASURES[measure]}, "
+        head += [f"{name}ours"] if stand_in else [f"{name}paper", f"{name}ours"]
+    difference = [] if stand_in else ["ours − paper"]
+    lines = [[*head, *difference, "n", "steps", "of the schedule", "each label seed"]]
+    for row in study.rows:
+        for column, cell in zip(study.columns, row.cells, strict=True):
+            if cell.trial is None:
+                continue
+            names = [row.name, column] if several else [row.name]
+            found: list[Answer | None] = [*answers(cell.trial, results, stand_in)] or [None]
+            lines += [names + _line(study.measures, cell, answer, linked, stand_in) for answer in found]
+    return lines
+
+
+def _line(
+    measures: Sequence[Measure], cell: Cell, answer: Answer | None, linked: Linked, stand_in: str | None
+) -> list[str]:
+    words = []
+    for measure in measures:
+        ours = [] if answer is None else answer.values(measure)
+        words += [] if stand_in else [_score(cell.paper.get(measure))]
+        words.append(_mean(ours, measure) if ours else "–")
+    reached, paper = [] if answer is None else answer.values(), cell.paper.get("accuracy")
+    if not stand_in:
+        words.append(_signed(statistics.mean(reached) - paper.value) if paper and reached else "–")
+    if answer is None:
+        return [*words, "0", "–", "–", ""]
+    failed = f", {answer.failed} failed" if answer.failed else ""
+    share = f"{answer.steps / answer.whole:.1%}".replace(".0%", "%")
+    each = " ".join(_each(result, linked) for result in answer.results)
+    return [*words, f"{len(reached)}{failed}", f"{answer.steps:,}", share, each]
+
+
+def _each(result: Result, linked: Linked) -> str:
+    reached = "failed" if result.failed or result.accuracy is None else f"{100 * result.accuracy:.2f}"
+    return f"[{reached}]({linked(result)})"
+
+
+def _gain_table(found: Iterable[Gain]) -> list[list[str]]:
+    lines = [["", "paper", "ours", "n", "steps"]]
+    for gain in found:
+        spread = "" if gain.spread is None else f" ± {gain.spread:.2f}"
+        paper = "–" if gain.paper is None else _signed(gain.paper)
+        lines.append([gain.row, paper, f"{_signed(gain.mean)}{spread}", str(len(gain.each)), f"{gain.steps:,}"])
+    return lines
+
+
+def _paper_alone(study: Study) -> list[list[str]]:
+    """The rows of methods that this package does not have."""
+    rows = [row for row in study.rows if all(cell.trial is None for cell in row.cells)]
+    head = ["", *(column or "accuracy" for column in study.columns)]
+    lines = [[row.name, *(_score(cell.paper.get("accuracy")) for cell in row.cells)] for row in rows]
+    return [head, *lines] if lines else []
+
+
+def _score(score: Score | None) -> str:
+    if score is None:
+        return "–"
+    return f"{score.value:.2f}" + ("" if score.spread is None else f" ± {score.spread:.2f}")
+
+
+def _mean(values: Sequence[float], measure: Measure) -> str:
+    digits = 3 if measure in ("weights", "products") else 2
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and digits == 2 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def _title(study: Study, stand_in: str | None) -> str:
+    return study.title + (f", with {stand_in}" if stand_in else "")
+
+
+def _made_on(study: Study, results: Sequence[Result], stand_in: str | None) -> str | None:
+    """Where and when the runs of a study were trained."""
+    trials = [cell.trial for row in study.rows for cell in row.cells]
+    used = [result for trial in trials for answer in answers(trial, results, stand_in) for result in answer.results]
+    if not used:
+        return None
+    where = sorted({f"{result.hardware}, torch {result.torch}" for result in used})
+    days = sorted({result.date[:10] for result in used})
+    return f"Trained on {'; '.join(where)}; {days[0]}" + (f" to {days[-1]}." if len(days) > 1 else ".")
+
+
+def relative(folder: str) -> Linked:
+    """Links to files of ``folder``, which is written as the page sees it."""
+    return lambda result: f"{folder}/{Path(result.path).name}"
+
+
+def _signed(number: float) -> str:
+    # The sum rids a rounded number of the sign that 0 can have.
+    return f"{round(number, 2) + 0.0:+.2f}".replace("-", "−")

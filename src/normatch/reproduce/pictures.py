@@ -1,0 +1,115 @@
+"""Figures 3, 4 and 5 drawn from our runs, with what the paper states of its own beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from normatch.columns import markdown
+from normatch.files import replacing
+from normatch.report.charts import IntervalRow, Series, alone, interval_chart, line_chart
+from normatch.report.sections.curves import FIGURE_3, FIGURE_4
+from normatch.reproduce.fill import Answer, answers
+from normatch.reproduce.paper import Study
+from normatch.reproduce.results import Result
+
+__all__ = ["Drawing", "draw"]
+
+SECOND = "flow"
+"""What the second classifier is called in the legends."""
+
+STATED = {
+    "figure3": {
+        "pseudo/trusted": "about 92",
+        "pseudo/confident": "about 85",
+        "pseudo/correct": "very near the trusted ones",
+    },
+    "figure4": {
+        "pseudo/accuracy_trusted": "about 93",
+        "pseudo/accuracy_distrusted": "low",
+        "pseudo/accuracy_confident": "about 93",
+        "pseudo/weight_distrusted": "small",
+        "pseudo/uncertainty": "lower than the flow's",
+        "pseudo/uncertainty_auxiliary": "higher than the head's",
+    },
+}
+"""What Section 4.2 says of the curves' ends, in percent."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture's file, its title, and in Markdown what it shows in numbers."""
+
+    title: str
+    path: str
+    said: str
+
+
+def draw(
+    study: Study, results: Sequence[Result], folder: Path, seen_as: str, stand_in: str | None = None
+) -> Drawing | None:
+    """Draw a figure into ``folder``, which the page calls ``seen_as``; None for a table, or where no run is done."""
+    file = f"{study.name}-{stand_in}.svg" if stand_in else f"{study.name}.svg"
+    if study.name in STATED:
+        made = _curves(study, results, stand_in)
+    elif study.name == "figure5":
+        made = _intervals(study, results, stand_in)
+    else:
+        return None
+    if made is None:
+        return None
+    picture, said = made
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / file) as part:
+        part.write_text(picture + "\n", encoding="utf-8")
+    return Drawing(study.title, f"{seen_as}/{file}", said)
+
+
+def _curves(study: Study, results: Sequence[Result], stand_in: str | None) -> tuple[str, str] | None:
+    """The curves of the longest run, of its first seed."""
+    found = answers(study.rows[0].cells[0].trial, results, stand_in)
+    ended = (r for answer in found for r in answer.results if r.failed is None)
+    result = next((r for r in ended if "pseudo/trusted" in r.curves), None)
+    if result is None:
+        return None
+    names = FIGURE_3 if study.name == "figure3" else FIGURE_4
+    series = [
+        Series(name.replace("{second}", SECOND), result.curves[key], ink, dash)
+        for key, (name, ink, dash) in names.items()
+        if key in result.curves
+    ]
+    stated = STATED[study.name]
+    rows = [["at the end, percent", "paper", "ours"]]
+    rows += [
+        [name.replace("{second}", SECOND), stated[key], f"{100 * result.curves[key][-1][1]:.1f}"]
+        for key, (name, _, _) in names.items()
+        if key in result.curves
+    ]
+    if stand_in:
+        rows = [[name, ours] for name, _, ours in rows]
+    said = f"Label seed {result.seed}, {result.config.steps:,} steps.\n\n{markdown(rows)}"
+    chart = line_chart(study.title, series, shares=True, low=0, high=1)
+    return alone(chart, series), said
+
+
+def _intervals(study: Study, results: Sequence[Result], stand_in: str | None) -> tuple[str, str] | None:
+    """Accuracy at each value, of the number of steps at which most values have been run, the larger of equals."""
+    found = [(row, answer) for row in study.rows for answer in answers(row.cells[0].trial, results, stand_in)]
+    steps = [answer.steps for _, answer in found if answer.values()]
+    if not steps:
+        return None
+    chosen = max(set(steps), key=lambda n: (steps.count(n), n))
+    rows = []
+    for row in study.rows:
+        answer = next((a for r, a in found if r is row and a.steps == chosen), None)
+        if answer is not None and answer.values():
+            rows.append(_interval(row.name, answer))
+        paper = row.cells[0].paper.get("accuracy")
+        if paper is not None and not stand_in:
+            rows.append(IntervalRow(f"{row.name}, paper", paper.value / 100, (paper.value / 100,) * 2, "grey"))
+    said = f"{chosen:,} steps; a bar reaches from the worst label seed to the best, the dot is their mean."
+    return alone(interval_chart(study.title, rows)), said
+
+
+def _interval(name: str, answer: Answer) -> IntervalRow:
+    shares = [value / 100 for value in answer.values()]
+    return IntervalRow(name, sum(shares) / len(shares), (min(shares), max(shares)), "blue")

@@ -1,0 +1,178 @@
+"""A finished run as one JSON file: what was trained, on what, what it reached, and its curves."""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from normatch.config import Config, from_json, to_json
+from normatch.engine.diagnosis import NOT_FINITE
+from normatch.engine.machine import circumstances
+from normatch.engine.run import Run
+from normatch.engine.runtime import Runtime
+from normatch.errors import UserError, reason
+from normatch.files import read_json, replacing
+from normatch.weights import load_model
+
+__all__ = ["LAST", "Result", "read_results", "write_result"]
+
+LAST = 20
+"""Evaluations whose mean the published code reports beside the best."""
+
+MOST_POINTS = 300
+"""Of a curve that is kept."""
+
+APART = {
+    *("name", "seed", "fold", "device", "precision", "compile", "deterministic", "pool", "data_root"),
+    *("log_every", "evaluate_every", "checkpoint_every"),
+}
+"""Fields that do not decide what is asked of a run: who is labelled, where it is trained, how often it is looked at."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run, as its file has it. Shares are from 0 to 1."""
+
+    name: str
+    path: Path
+    config: Config
+    seed: int
+    failed: str | None
+    """Why the run could not go on, where it broke: a divergence is a result too."""
+    accuracy: float | None
+    """Of the last averaged weights."""
+    confident: float | None
+    """Share of pseudo-labels above 0.95 in the last record of training."""
+    weights: int | None
+    """Of the auxiliary classifiers."""
+    products: int | None
+    """Multiply-adds of their matrices for one item."""
+    seconds: float
+    hardware: str
+    torch: str
+    date: str
+    curves: dict[str, list[tuple[int, float]]]
+
+    @cached_property
+    def question(self) -> str:
+        return question(self.config)
+
+
+def question(config: Config) -> str:
+    """What two runs have in common that differ in their seed alone."""
+    return repr({name: value for name, value in to_json(config).items() if name not in APART})
+
+
+def write_result(run: Run, path: Path, whole: int) -> None:
+    """Put a run that has ended, well or not, into one file; ``whole`` are the steps of the schedule it is part of."""
+    config, curves = run.config, _curves(run)
+    broken = next((warning for warning in run.warnings if warning["name"] == NOT_FINITE), None)
+    ended = run.result if run.finished else _broken_off(config, curves)
+    seen = [value for _, value in curves.get(f"{ended['evaluated_on']}/accuracy", [])]
+    split = run.split
+    kept = ("evaluated_on", "n", "method", "seed", "labels", "steps", "seconds", "hardware", "versions", "date")
+    _write(
+        path,
+        {
+            "name": config.name,
+            # Where the files lay is no part of what was measured.
+            "config": to_json(config) | {"data_root": None},
+            **{name: ended[name] for name in kept},
+            "schedule": {"steps": config.steps, "whole": whole, "share": config.steps / whole},
+            "failed": None if run.finished or broken is None else f"step {broken['step']}: {broken['message']}",
+            "accuracy": {
+                "last weights": ended["accuracy"],
+                f"mean of the last {LAST} evaluations": _mean(seen[-LAST:]),
+                "evaluations in that mean": len(seen[-LAST:]),
+                "best evaluation (chosen by the test set)": max(seen, default=None),
+            },
+            "labelled": split.labelled.tolist(),
+            "unlabelled": len(split.unlabelled),
+            "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
+            "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
+            "curves": {name: _thinned(points) for name, points in curves.items()},
+        },
+    )
+
+
+def read_results(folder: Path) -> list[Result]:
+    """All results of a folder, by name."""
+    return [_read(path) for path in sorted(folder.glob("*.json"))]
+
+
+def _read(path: Path) -> Result:
+    try:
+        found = read_json(path)
+        confident = found["curves"].get("pseudo/confident") or [(0, None)]
+        return Result(
+            name=found["name"],
+            path=path,
+            config=from_json(Config, found["config"]),
+            seed=found["seed"],
+            failed=found["failed"],
+            accuracy=found["accuracy"]["last weights"],
+            confident=confident[-1][1],
+            weights=found["auxiliary"]["weights"],
+            products=found["auxiliary"]["products"],
+            seconds=found["seconds"],
+            hardware=found["hardware"],
+            torch=found["versions"]["torch"],
+            date=found["date"],
+            curves={name: [(step, value) for step, value in curve] for name, curve in found["curves"].items()},
+        )
+    except (AttributeError, IndexError, OSError, KeyError, TypeError, ValueError, UserError) as error:
+        raise UserError(f"{path} is no result of a run ({reason(error)}): move it elsewhere") from error
+
+
+def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
+    """Every number of the run's records, over the steps."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for record in run.metrics():
+        for name, value in record.items():
+            if isinstance(value, float) and math.isfinite(value):
+                curves.setdefault(name, []).append((record["step"], value))
+    return curves
+
+
+def _broken_off(config: Config, curves: dict[str, list[tuple[int, float]]]) -> dict[str, Any]:
+    """What stands in the place of a result where a run could not go on."""
+    seconds = curves.get("seconds") or [(0, 0.0)]
+    return {
+        "accuracy": None,
+        "evaluated_on": next((name.split("/")[0] for name in curves if name == "test/accuracy"), None),
+        "n": 0,
+        "method": config.method,
+        "seed": config.seed,
+        "labels": config.labels,
+        "steps": seconds[-1][0],
+        "seconds": seconds[-1][1],
+        "hardware": Runtime.of(config).describe(),
+        **{name: value for name, value in circumstances().items() if name in ("versions", "date")},
+    }
+
+
+def _auxiliary(run: Run) -> dict[str, int]:
+    shapes = [p.shape for p in load_model(run.path).auxiliary.parameters()]
+    return {
+        "weights": sum(map(math.prod, shapes)),
+        "products": sum(math.prod(shape) for shape in shapes if len(shape) > 1),
+    }
+
+
+def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most MOST_POINTS of them, evenly spaced, the last among them; five figures of each."""
+    every = math.ceil(len(points) / MOST_POINTS)
+    return [(step, float(f"{value:.5g}")) for step, value in points[(len(points) - 1) % every :: every]]
+
+
+def _write(path: Path, fields: dict[str, Any]) -> None:
+    """A line for each field: a curve has hundreds of points, which deserve none of their own."""
+    lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
+    with replacing(path) as part:
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

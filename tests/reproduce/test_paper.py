@@ -1,0 +1,181 @@
+"""The paper's numbers as its source has them, and the runs that answer them."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from normatch.errors import UserError
+from normatch.reproduce.paper import STUDIES, Measure, Score, Trial, find_studies
+from tests.reproduce.conftest import ALL_TRIALS
+
+Column = Measure | str
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "table1": ("accuracy",),
+    "table2": ("weights", "products", "accuracy"),
+    "table3": ("confident", "accuracy"),
+    "table4": ("accuracy",),
+    "table5": ("epochs", "accuracy"),
+    "table6": ("accuracy",) * 7,
+    "table7": ("accuracy",),
+}
+"""What the columns of each table count, behind the name of the row."""
+
+HEADS = {"Accuracy": "accuracy", "#Param": "weights", "MACs": "products", "r_hc": "confident", "Epochs": "epochs"}
+"""The same columns as the paper names them."""
+
+NUMBER = re.compile(r"(\d+\.?\d*)M?(?:±(\d+\.\d+))?")
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, list[list[str]]]:
+    """The cells of the paper's tables, without their looks."""
+    path = Path(__file__).parents[3] / "shared" / "paper" / "normatch.tex"
+    if not path.is_file():
+        pytest.skip(f"the paper's source is not at {path}")
+    bodies = re.findall(r"\\begin\{tabular\}\{\w+\}(.*?)\\end\{tabular\}", path.read_text(encoding="utf-8"), re.DOTALL)
+    return {name: read_tabular(body) for name, body in zip(COLUMNS, bodies, strict=True)}
+
+
+def read_tabular(body: str) -> list[list[str]]:
+    body = re.sub(r"\\(?:\w+rule|hline)(?:\(\w+\)\{[\d-]+\})?", "", body)
+    body = re.sub(r"\\cellcolor\[HTML\]\{\w+\}|~?\\citep?\{\w+\}|\\textbf\b|\\(?=#)", "", body)
+    body = re.sub(r"[${}]", "", body.replace(r"$\pm$", "±"))
+    return [[cell.strip() for cell in row.split("&")] for row in re.split(r"\\\\", body) if row.strip()]
+
+
+def numbers(table: list[list[str]]) -> list[list[Score | None]]:
+    """The rows that hold nothing but numbers behind their name; – is None."""
+    rows = [[None if cell == "-" else NUMBER.fullmatch(cell) for cell in row[1:]] for row in table]
+    return [
+        [found and Score(float(found[1]), float(found[2]) if found[2] else None) for found in cells]
+        for row, cells in zip(table, rows, strict=True)
+        if all(found or cell == "-" for cell, found in zip(row[1:], cells, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_number_is_the_papers(name: str, printed: dict[str, list[list[str]]]) -> None:
+    rows = numbers(printed[name])
+    assert len(rows) == len(STUDIES[name].rows)
+    for row, wanted in zip(STUDIES[name].rows, rows, strict=True):
+        by_column = list(zip(COLUMNS[name], wanted, strict=True))
+        cells: list[dict[Column, Score]] = (
+            [{"accuracy": score} if score else {} for _, score in by_column]
+            if name == "table6"
+            else [{column: score for column, score in by_column if score and column != "epochs"}]
+        )
+        assert [cell.paper for cell in row.cells] == cells, row.name
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name not in ("table6", "table7")])
+def test_columns_are_read_for_what_they_are(name: str, printed: dict[str, list[list[str]]]) -> None:
+    assert tuple(HEADS[head] for head in printed[name][0][1:]) == COLUMNS[name]
+    assert set(STUDIES[name].measures) == set(COLUMNS[name]) - {"epochs"}
+
+
+def test_the_epochs_of_table_5_are_the_trials(printed: dict[str, list[list[str]]]) -> None:
+    trials = [row.cells[0].trial for row in STUDIES["table5"].rows]
+    assert [trial and trial.epochs for trial in trials] == [int(row[1]) for row in printed["table5"][1:]]
+
+
+def test_the_columns_of_table_6_are_its_data_sets(printed: dict[str, list[list[str]]]) -> None:
+    labels = [int(head.removesuffix(" labels")) for head in printed["table6"][1][1:]]
+    study = STUDIES["table6"]
+    assert [int(column.split(", ")[1]) for column in study.columns] == labels
+    for row in study.rows:
+        for cell, column in zip(row.cells, study.columns, strict=True):
+            if cell.trial is not None:
+                assert cell.trial.recipe == column.lower().replace("-", "").replace(", ", "-")
+
+
+def test_the_methods_of_tables_6_and_7_are_in_the_papers_order(printed: dict[str, list[list[str]]]) -> None:
+    for name in ("table6", "table7"):
+        ours = {row.name: {cell.trial.method for cell in row.cells if cell.trial} for row in STUDIES[name].rows}
+        found = {row: methods for row, methods in ours.items() if methods}
+        assert found == {"FixMatch": {"fixmatch"}, "NorMatch": {"normatch"}}
+        words = [row[0].removesuffix(" (Ours)").replace(r"\Pi", "Π") for row in printed[name] if len(row) > 1]
+        assert words[-len(ours) :] == list(ours)
+
+
+def test_figures_have_the_numbers_of_the_tables() -> None:
+    def numbers_of(name: str) -> dict[tuple[str, int], float]:
+        cells = [cell for row in STUDIES[name].rows for cell in row.cells if cell.trial and cell.paper]
+        return {(cell.trial.name, cell.trial.epochs): cell.paper["accuracy"].value for cell in cells if cell.trial}
+
+    in_tables = numbers_of("table1") | numbers_of("table5")
+    for name in ("figure3", "figure4", "figure5", "choices"):
+        found = numbers_of(name)
+        assert found
+        assert found.items() <= in_tables.items()
+
+
+@pytest.mark.parametrize("trial", ALL_TRIALS, ids=lambda trial: f"{trial.recipe}-{trial.name}-{trial.epochs}")
+def test_every_trial_is_a_run(trial: Trial) -> None:
+    config = trial.config(0)
+    assert config.steps == trial.epochs * config.epoch
+    assert trial.config(0, most_epochs=7).steps == 7 * config.epoch
+    assert trial.config(0, most_epochs=10**6) == config
+    config.check()
+
+
+@pytest.mark.parametrize("name", [study.name for study in STUDIES.values() if study.movable])
+def test_another_data_set_can_stand_in(name: str) -> None:
+    for trial in STUDIES[name].trials():
+        here, there = trial.config(3), trial.config(3, "digits-40")
+        assert (there.data, there.steps, there.seed) == ("digits", 600, 3)
+        assert (there.method, there.settings) == (here.method, here.settings)
+
+
+def test_a_name_means_one_thing_and_one_thing_has_one_name() -> None:
+    named = {(t.recipe, t.name, repr(t.config(0).replace(steps=1))) for t in ALL_TRIALS}
+    assert len({(recipe, name) for recipe, name, _ in named}) == len(named)
+    assert len({(recipe, meant) for recipe, _, meant in named}) == len(named)
+
+
+def test_all_views_go_through_the_network_together_but_where_that_is_the_question() -> None:
+    for trial in ALL_TRIALS:
+        settings = dataclasses.asdict(trial.config(0, "digits-40").settings)
+        assert settings["passes"] == ("split" if trial.name == "split" else "joint")
+
+
+def test_the_analysis_has_neither_alignment_nor_soft_pseudo_labels() -> None:
+    for name in ("table1", "table2", "table3", "table4", "figure5"):
+        for trial in STUDIES[name].trials():
+            if trial.method == "normatch":
+                settings = dataclasses.asdict(trial.config(0).settings)
+                assert (settings["pseudo_label"], settings["alignment"]) == ("onehot", False), trial.name
+
+
+def test_the_rows_of_figure_5_are_their_weights() -> None:
+    for row in STUDIES["figure5"].rows:
+        (cell,) = row.cells
+        assert cell.trial is not None
+        assert dataclasses.asdict(cell.trial.config(0).settings)["num_weight"] == float(row.name.removeprefix("λ = "))
+
+
+@pytest.mark.parametrize("seed", [0, 3, 9])
+def test_stl10_takes_the_fold_of_the_seed_and_others_draw(seed: int) -> None:
+    folds = {trial.recipe: trial.config(seed).fold for trial in ALL_TRIALS}
+    assert folds.pop("stl10-1000") == seed
+    assert set(folds.values()) == {None}
+
+
+def test_studies_are_found_by_name() -> None:
+    assert [study.name for study in find_studies("all")] == list(STUDIES)
+    assert find_studies("table3") == (STUDIES["table3"],)
+    with pytest.raises(UserError) as error:
+        find_studies("table8")
+    assert all(word in str(error.value) for word in ("'table8'", "all", *STUDIES))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_are_rectangular_and_list_each_trial_once(name: str) -> None:
+    study = STUDIES[name]
+    assert {len(row.cells) for row in study.rows} == {len(study.columns)}
+    listed = [(trial.recipe, trial.name, trial.epochs) for trial in study.trials()]
+    assert len(set(listed)) == len(listed)
+    cells = [cell.trial for row in study.rows for cell in row.cells if cell.trial is not None]
+    assert {(trial.recipe, trial.name, trial.epochs) for trial in cells} == set(listed)
