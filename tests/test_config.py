@@ -78,5 +78,5 @@ def test_errors_name_the_field_and_what_is_allowed(change: dict[str, Any], messa
 
 
 def test_an_unknown_field_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"unknown field optim.speed: choose from lr, momentum, weight_decay"):
+    with pytest.raises(UserError, match=r"unknown field optim.speed: choose from cosine, lr, momentum, weight_decay"):
         from_json(Config, {"optim": {"speed": 1}})

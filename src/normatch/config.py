@@ -118,6 +118,10 @@ class Config:
         _must("optim.lr", self.optim.lr, self.optim.lr > 0, "a positive number")
         decay, momentum = self.optim.weight_decay, self.norm_momentum
         _must("optim.weight_decay", decay, decay >= 0, "a number that is not negative")
+        angle = self.optim.cosine
+        _must(
+            "optim.cosine", angle, 0 <= angle <= 0.5, "a number from 0 (a constant rate) to 0.5 (a rate that ends at 0)"
+        )
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
         _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 

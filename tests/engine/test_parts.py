@@ -21,7 +21,9 @@ from tests.conftest import make_method
 
 @pytest.mark.parametrize("step", [0, 1, 500, 999, 1000])
 def test_cosine(step: int) -> None:
-    assert cosine(torch.tensor(step), 1000).item() == pytest.approx(math.cos(7 * math.pi * step / 16 / 1000), rel=1e-6)
+    for angle in (0.0, 7 / 16, 0.5):
+        expected = pytest.approx(math.cos(angle * math.pi * step / 1000), rel=1e-6, abs=1e-7)
+        assert cosine(torch.tensor(step), 1000, angle).item() == expected
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -19,7 +19,7 @@ class Optimisers:
 
     def __init__(self, groups: list[Group], optim: OptimConfig, total: int, device: torch.device) -> None:
         self.groups = groups
-        self.total = total
+        self.total, self.angle = total, optim.cosine
         self._first = torch.tensor([group.lr for group in groups], device=device)
         self._rates = self._first.clone()
         entries = [self._entry(*group) for group in zip(groups, self._rates, strict=True)]
@@ -44,7 +44,7 @@ class Optimisers:
 
     def step(self, step: Tensor) -> None:
         """Clip, set the rates for ``step`` and update every parameter."""
-        torch.mul(self._first, cosine(step, self.total), out=self._rates)
+        torch.mul(self._first, cosine(step, self.total, self.angle), out=self._rates)
         for group in self.groups:
             if group.clip is not None:
                 nn.utils.clip_grad_norm_(group.params, group.clip, foreach=True)

@@ -1,4 +1,4 @@
-"""The learning rate's path: a cosine that ends at a fifth of its start, no warm-up (FixMatch, Section 4.1)."""
+"""The learning rate's path: a cosine, no warm-up (FixMatch, Section 4.1)."""
 
 import math
 
@@ -8,6 +8,6 @@ from torch import Tensor
 __all__ = ["cosine"]
 
 
-def cosine(step: Tensor, total: int) -> Tensor:
-    """cos(7π/16 · step/total), a device scalar: the host never needs its value."""
-    return torch.cos(step * (7 * math.pi / 16 / total))
+def cosine(step: Tensor, total: int, angle: float) -> Tensor:
+    """cos(angle · π · step/total), a device scalar: the host never needs its value."""
+    return torch.cos(step * (angle * math.pi / total))

@@ -19,6 +19,8 @@ class OptimConfig:
     """Nesterov momentum."""
     weight_decay: float = 5e-4
     """Decay of weights; biases and normalisation layers have none."""
+    cosine: float = 7 / 16
+    """How far the cosine of all learning rates goes, in parts of π: 7/16 ends at a fifth of the start, ½ at nothing."""
 
 
 @dataclass(frozen=True)
