@@ -32,8 +32,8 @@ LIMIT = 900
 """Seconds that a case may take."""
 
 
-def _cifar10(method: str, passes: str) -> Config:
-    config = recipes.cifar10().replace(method=method)
+def _passing(recipe: Callable[[], Config], method: str, passes: str) -> Config:
+    config = recipe().replace(method=method)
     settings: Any = config.settings
     return config.replace(settings=replace(settings, passes=passes))
 
@@ -43,16 +43,17 @@ def cases() -> dict[str, Callable[[], Config]]:
     found: dict[str, Callable[[], Config]] = {}
     for passes in typing.get_args(Passes):
         for method in ("normatch", "fixmatch"):
-            found[f"cifar10-40-{method}-{passes}"] = partial(_cifar10, method, passes)
+            found[f"cifar10-40-{method}-{passes}"] = partial(_passing, recipes.cifar10, method, passes)
     eager = {"compile": "off", "precision": "float32"}
     found |= {
         "cifar10-40-normatch-eager-float32": lambda: recipes.cifar10().replace(**eager),
         "cifar100-400-normatch": recipes.cifar100,
+        "cifar100-400-normatch-running": partial(_passing, recipes.cifar100, "normatch", "running"),
         "mini-imagenet-normatch": recipes.mini_imagenet,
         "stl10-normatch": recipes.stl10,
         "digits-40-normatch": recipes.digits,
         # Again, with everything that the first case compiled at hand: its start is the one to compare.
-        "second-start": partial(_cifar10, "normatch", typing.get_args(Passes)[0]),
+        "second-start": partial(_passing, recipes.cifar10, "normatch", typing.get_args(Passes)[0]),
     }
     return found
 

@@ -342,7 +342,7 @@ def reproduce(argv: list[str]) -> None:
     """Train what a table or figure of the paper needs, and fill it: table1, figure3, all and so on."""
     from tyro.conf import Positional
 
-    from normatch.reproduce.work import carry_out, make_plan, summary
+    from normatch.reproduce.work import carry_out, make_plan, summary, tables
 
     def verb(
         name: Positional[str],
@@ -355,6 +355,7 @@ def reproduce(argv: list[str]) -> None:
         at_once: int | None = None,
         out: Path = Path("runs/reproduce"),
         dry_run: bool = False,
+        json: bool = False,
     ) -> None:
         """Plan, train and tabulate the runs of a table or figure of the paper. Stopped at any time, it goes on when
         called again: what is finished is not trained anew.
@@ -371,6 +372,7 @@ def reproduce(argv: list[str]) -> None:
             at_once: Runs to train at a time; by default one on a CPU, and on a GPU two where they fit.
             out: Folder of the runs, of their results as JSON files, and of results.md.
             dry_run: Print the plan and its estimated time, and train nothing.
+            json: Print one JSON object: the plan, and when it is carried out the tables and the runs that failed.
         """
         plan = make_plan(
             name,
@@ -383,11 +385,18 @@ def reproduce(argv: list[str]) -> None:
             at_once=at_once,
             out=out,
         )
-        print(plan.describe(), flush=True)
+        planned = plan.to_json()
+        if not json:
+            print(plan.describe(), flush=True)
+        elif dry_run:
+            print(jsonlib.dumps(planned))
         if dry_run:
             return
-        failed = carry_out(plan, lambda said: print(said, flush=True))
-        print(f"\n{summary(plan)}\n\n{plan.out / 'results.md'}")
+        failed = carry_out(plan, lambda said: print(said, file=sys.stderr if json else sys.stdout, flush=True))
+        if json:
+            print(jsonlib.dumps(planned | {"tables": tables(plan), "failed": failed}))
+        else:
+            print(f"\n{summary(plan)}\n\n{plan.out / 'results.md'}")
         if failed:
             print(f"normatch: {len(failed)} of {len(plan.runs)} runs failed: {', '.join(failed)}", file=sys.stderr)
             raise SystemExit(1)

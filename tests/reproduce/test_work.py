@@ -153,9 +153,9 @@ def test_minutes_become_steps_once_and_for_all(tmp_path: Path, monkeypatch: pyte
         plan = make_plan("table1", budget="0.1", seeds=(0,), data="digits", device="cpu", out=tmp_path)
         return [run.config.steps for run in plan.runs]
 
-    # 6 s less a twentieth and the start, at 0.01 s a step and 0.1 s for an evaluation every 256 steps.
+    # 6 s less a twentieth and the start, at 0.01 s a step and 0.1 s for an evaluation every 512 steps.
     first = planned()
-    assert first == [int((6 * 0.95 - 1) / (0.01 + 0.1 / 256))] * 4
+    assert first == [int((6 * 0.95 - 1) / (0.01 + 0.1 / 512))] * 4
     monkeypatch.setattr(estimate, "pace", lambda job: Pace(start=1.0, step=1.0, evaluation=1.0))
     assert planned() == first
 
@@ -174,6 +174,26 @@ def test_a_finished_run_without_a_result_gets_one(tmp_path: Path) -> None:
     carry_out(plan, told_nothing)
     assert file.read_bytes() == before
     assert (tmp_path / "pictures/figure3-digits-40.svg").is_file()
+
+
+def test_a_program_reads_the_plan_and_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table3", *QUICK, "--out", str(tmp_path / "grid"), "--json"]
+    assert main([*command, "--dry-run"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [run["name"] for run in planned["runs"]] == ["digits-40-ncue-num-4-seed0", "digits-40-no-stop-4-seed0"]
+    assert [(run["steps"], run["whole"], run["finished"]) for run in planned["runs"]] == [(4, 600, False)] * 2
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == []
+    first, second = found["tables"]["table3"]
+    assert (first["row"], second["row"]) == ("stopped", "not stopped")
+    assert first["paper"]["accuracy"] == {"value": 93.41, "spread": None}
+    (ours,) = second["ours"]
+    assert ours["accuracy"] == [
+        100 * share for share in [accuracies(tmp_path / "grid")["digits-40-no-stop-4-seed0"]] if share
+    ]
+    assert (ours["steps"], ours["whole"], ours["seeds"]) == (4, 600, [0])
+    assert ours["files"] == ["digits-40-no-stop-4-seed0.json"]
 
 
 def test_an_interrupted_grid_says_how_to_go_on(

@@ -15,6 +15,9 @@ EPOCHS = 300
 QUICK = 1024
 """Steps of ``--budget quick``, at most."""
 
+BETWEEN_EVALUATIONS = 512
+"""Steps, unless a run is so short that it would have fewer than 20 evaluations."""
+
 QUICK_SHARE = 0.1
 """Of a schedule that is short itself."""
 
@@ -80,7 +83,7 @@ def scaled(config: Config, steps: int) -> Config:
     if steps == config.steps:
         return config
     epoch = max(1, round(config.epoch * steps / config.steps))
-    evaluate_every = max(epoch, min(256, math.ceil(steps / 20)))
+    evaluate_every = max(epoch, min(BETWEEN_EVALUATIONS, math.ceil(steps / 20)))
     return config.replace(
         steps=steps,
         epoch=epoch,

@@ -11,6 +11,7 @@ from normatch.engine.job import prepare
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.files import read_json, write_json
+from normatch.reproduce.budget import BETWEEN_EVALUATIONS
 from normatch.reproduce.children import apart
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
@@ -19,9 +20,6 @@ __all__ = ["Paces"]
 
 SPARE = 0.05
 """Share of a budget of minutes that is left for checkpoints and the end of a run."""
-
-BETWEEN_EVALUATIONS = 256
-"""Steps, at the least, in a run that is shorter than its schedule."""
 
 
 class Paces:

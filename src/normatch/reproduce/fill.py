@@ -3,12 +3,13 @@
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from normatch.reproduce.budget import Budget
 from normatch.reproduce.paper import Cell, Measure, Row, Study, Trial
 from normatch.reproduce.results import Result, question
 
-__all__ = ["Answer", "Gain", "answers", "gains", "stand_ins", "value"]
+__all__ = ["Answer", "Gain", "answers", "cells", "gains", "stand_ins", "value"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,31 @@ def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None
         Answer(steps, whole, tuple(sorted(found[steps], key=lambda result: result.seed)))
         for steps in sorted(found, reverse=True)
     ]
+
+
+def cells(study: Study, results: Sequence[Result], stand_in: str | None = None) -> list[dict[str, Any]]:
+    """Every cell of a study as JSON values: the paper's numbers, and ours at each number of steps."""
+    return [
+        {
+            "row": row.name,
+            "column": column,
+            "paper": {measure: {"value": score.value, "spread": score.spread} for measure, score in cell.paper.items()},
+            "ours": [_in_numbers(study, answer) for answer in answers(cell.trial, results, stand_in)],
+        }
+        for row in study.rows
+        for column, cell in zip(study.columns, row.cells, strict=True)
+    ]
+
+
+def _in_numbers(study: Study, answer: Answer) -> dict[str, Any]:
+    return {
+        "steps": answer.steps,
+        "whole": answer.whole,
+        "failed": answer.failed,
+        "seeds": [result.seed for result in answer.results],
+        "files": [result.path.name for result in answer.results],
+        **{measure: [value(result, measure) for result in answer.results] for measure in study.measures},
+    }
 
 
 def gains(study: Study, results: Sequence[Result], stand_in: str | None = None) -> list[Gain]:

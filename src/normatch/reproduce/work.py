@@ -21,13 +21,14 @@ from normatch.recipes import recipes
 from normatch.reproduce.budget import Budget
 from normatch.reproduce.children import side_by_side
 from normatch.reproduce.estimate import Paces
+from normatch.reproduce.fill import cells
 from normatch.reproduce.grid import Planned, keep, plan_runs, stand_in_for
 from normatch.reproduce.page import plain, relative, section
 from normatch.reproduce.paper import Study, find_studies
 from normatch.reproduce.pictures import draw
 from normatch.reproduce.results import read_results, write_result
 
-__all__ = ["Plan", "carry_out", "make_plan"]
+__all__ = ["Plan", "carry_out", "make_plan", "summary", "tables"]
 
 ON_A_GPU = 2
 """Runs at once on a GPU where both fit: the start of one, which is the processor's work, hides behind the other."""
@@ -58,6 +59,22 @@ class Plan:
     def whole(self, run: Planned) -> int:
         """Steps of the schedule that a run is the whole or a part of."""
         return run.trial.config(run.config.seed, self.stand_in).steps
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for a program."""
+        runs = [
+            {
+                "name": run.name,
+                "seed": run.config.seed,
+                "steps": run.config.steps,
+                "whole": self.whole(run),
+                "steps_done": run.steps_done(),
+                "finished": run.finished,
+                "seconds_left": self.left[run.name],
+            }
+            for run in self.runs
+        ]
+        return {"budget": self.budget.text, "runs": runs, "missing": self.missing, "at_once": self.at_once}
 
     def describe(self) -> str:
         """The plan and its estimated time."""
@@ -147,6 +164,12 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
             tell(run.run().describe() if run.finished else f"{run.name} failed")
         write_page(plan)
     return failed
+
+
+def tables(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """The cells of a plan's studies for a program, from all results that there are."""
+    results = read_results(plan.out / "results")
+    return {study.name: cells(study, results, plan.stand_in) for study in plan.studies}
 
 
 def summary(plan: Plan) -> str:

@@ -160,24 +160,24 @@ def norm_table(sums: Sums, norm: Norm) -> Tensor:
     return table
 
 
-def normalise(x: Tensor, table: Tensor, norm: Norm) -> Tensor:
+def normalise(x: Tensor, table: Tensor, slope: float) -> Tensor:
     """leaky ReLU(batch norm(x))."""
     channels = x.shape[-1]
     out = torch.empty_like(x)
     tile = max(ELEMENTS // channels, 1)
     norm_kernels.normalise[(-(-_rows(x) // tile),)](
-        x, table, out, _rows(x), C=channels, ROWS=tile, SLOPE=norm.slope
+        x, table, out, _rows(x), C=channels, ROWS=tile, SLOPE=slope
     )  # fmt: skip
     return out
 
 
-def pooled(x: Tensor, table: Tensor, norm: Norm) -> Tensor:
+def pooled(x: Tensor, table: Tensor, slope: float) -> Tensor:
     """(N, C) float32: the mean over pixels of leaky ReLU(batch norm(x))."""
     n, height, width, channels = x.shape
     pixels = height * width
     out = x.new_empty((n, channels), dtype=torch.float32)
     tile = max(ELEMENTS // channels, 1)
-    norm_kernels.pool[(n,)](x, table, out, C=channels, PIXELS=pixels, ROWS=tile, SLOPE=norm.slope)
+    norm_kernels.pool[(n,)](x, table, out, C=channels, PIXELS=pixels, ROWS=tile, SLOPE=slope)
     return out
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import leaky_relu
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
 
 if find_spec("triton") is not None:
-    from normatch.nets.fused.wide_resnet import Layout, wide_resnet
+    from normatch.nets.fused.wide_resnet import Layout, wide_resnet, wide_resnet_by_running_statistics
 else:  # as on a machine without a GPU
     wide_resnet = None  # type: ignore[assignment]
 
@@ -72,6 +72,8 @@ class WideResNet(Backbone):
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Images (N, C, H, W) to features (N, 64k); only the first ``learning`` are back-propagated."""
         if self._fusible(x):
+            if not self.training:
+                return wide_resnet_by_running_statistics(x, *self._parts(), torch.bfloat16, SLOPE)
             return wide_resnet(x, *self._parts(), torch.bfloat16, SLOPE, learning)
         x = self.stem(x)
         for block in self.blocks:
@@ -79,8 +81,9 @@ class WideResNet(Backbone):
         return _activate(self.norm, x, learning).mean(dim=(2, 3))
 
     def _fusible(self, x: Tensor) -> bool:
-        """Whether this is a training pass that the hand-written kernels take: in bfloat16, on a GPU."""
-        if wide_resnet is None or self.plain or not self.training:
+        """Whether the hand-written kernels take this pass: in bfloat16, on a GPU, and not to be differentiated by
+        running statistics."""
+        if wide_resnet is None or self.plain or (not self.training and torch.is_grad_enabled()):
             return False
         if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
