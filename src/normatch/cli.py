@@ -342,7 +342,8 @@ def reproduce(argv: list[str]) -> None:
     """Train what a table or figure of the paper needs, and fill it: table1, figure3, all and so on."""
     from tyro.conf import Positional
 
-    from normatch.reproduce.work import carry_out, make_plan, summary, tables
+    from normatch.reproduce.plan import make_plan
+    from normatch.reproduce.work import carry_out, summary, tables
 
     def verb(
         name: Positional[str],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normatch.reproduce.fill import answers, gains, stand_ins, value
+from normatch.reproduce.fill import answers, gains, value
 from normatch.reproduce.paper import STUDIES, Trial
 from normatch.reproduce.results import question
 from tests.reproduce.conftest import ALL_TRIALS, broken, make_result, trial_of
@@ -99,12 +99,6 @@ def test_a_stand_in_is_asked_for_by_name() -> None:
     (own,), (other,) = answers(NCUE, [here, there]), answers(NCUE, [here, there], "digits-40")
     assert (own.results, own.whole) == ((here,), 300 * 1024)
     assert (other.results, other.whole) == ((there,), 600)
-
-
-def test_stand_ins_are_those_with_results() -> None:
-    results = [make_result(NCUE), make_result(NCUE, steps=60, stand_in="digits-40")]
-    assert stand_ins(results, ["digits-40", "svhn-40"]) == ["digits-40"]
-    assert stand_ins(results[:1], ["digits-40", "cifar10-4"]) == []
 
 
 def test_values_are_in_the_papers_units() -> None:

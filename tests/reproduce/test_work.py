@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from normatch.engine.bench import Pace
 from normatch.errors import UserError
 from normatch.reproduce import estimate, paper, work
 from normatch.reproduce.paper import Cell, Row, Study, Trial
-from normatch.reproduce.work import carry_out, make_plan
+from normatch.reproduce.plan import make_plan
+from normatch.reproduce.work import carry_out
 
 QUICK = ["--budget", "4steps", "--device", "cpu", "--data", "digits", "--seeds", "0"]
 
@@ -207,8 +209,7 @@ def test_an_interrupted_grid_says_how_to_go_on(
     assert "what has begun goes on when it is called again" in capsys.readouterr().err
 
 
-def wait_for(happened: object, seconds: float = 100) -> None:
-    assert callable(happened)
+def wait_for(happened: Callable[[], bool], seconds: float = 100) -> None:
     until = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < until

@@ -110,7 +110,8 @@ def pace(job: Job, seconds: float = 3.0) -> Pace:
         once = _seconds(loop.step, 1, job.runtime)
         step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
         evaluation = _seconds(loop.evaluate, 1, job.runtime)
-        return Pace(start, step, evaluation, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0)
+        memory = torch.cuda.max_memory_reserved() if job.runtime.device.type == "cuda" else 0
+        return Pace(start, step, evaluation, memory)
 
 
 def describe(report: dict[str, Any]) -> str:

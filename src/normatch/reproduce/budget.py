@@ -7,7 +7,7 @@ from normatch.config import Config
 from normatch.errors import UserError
 from normatch.reproduce.paper import Trial
 
-__all__ = ["Budget", "scaled"]
+__all__ = ["BETWEEN_EVALUATIONS", "Budget", "in_steps", "scaled"]
 
 EPOCHS = 300
 """Of ``--budget 300``: the schedule of the paper's analysis (Section 4.2), for its other tables too."""
@@ -52,13 +52,9 @@ class Budget:
         raise UserError(f"budget is {text!r}: give full, 300, quick, the minutes that each run may take, or 20480steps")
 
     def apply(self, trial: Trial, seed: int, stand_in: str | None = None, in_time: int | None = None) -> Config:
-        """The trial's config within the budget; ``in_time`` are the steps that fit into one of minutes.
-
-        What is shorter than 300 epochs is 300 epochs made shorter, whatever the paper's schedule for the trial is.
-        """
-        whole = trial.config(seed, stand_in)
+        """The trial's config within the budget; ``in_time`` are the steps that fit into one of minutes."""
         if self.text == "full":
-            return whole
+            return trial.config(seed, stand_in)
         short = trial.config(seed, stand_in, EPOCHS)
         if self.text == "300":
             return short
@@ -67,12 +63,24 @@ class Budget:
         steps = self.steps or in_time
         if steps is None:
             raise ValueError("a budget of minutes needs the speed of a step")
-        return scaled(short, steps) if steps <= short.steps else scaled(whole, min(steps, whole.steps))
+        return in_steps(trial, seed, steps, stand_in)
 
     def describe(self) -> str:
         words = {"full": "the whole schedule", "300": f"at most {EPOCHS} epochs", "quick": "a quick trial"}
         numbers = f"{self.steps:,} steps a run" if self.steps else f"{self.text} minutes a run"
         return words.get(self.text, numbers)
+
+
+def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -> Config:
+    """The trial in ``steps``, or in its whole schedule where that is less.
+
+    What is shorter than 300 epochs is 300 epochs made shorter, whatever the paper's schedule for the trial is.
+    """
+    short = trial.config(seed, stand_in, EPOCHS)
+    if steps <= short.steps:
+        return scaled(short, steps)
+    whole = trial.config(seed, stand_in)
+    return scaled(whole, min(steps, whole.steps))
 
 
 def scaled(config: Config, steps: int) -> Config:

@@ -45,9 +45,10 @@ def side_by_side(tasks: Iterable[Task], at_once: int) -> Iterator[tuple[int, boo
             child.join()
 
 
-def apart(action: Callable[..., None], *arguments: Any) -> bool:
+def apart(action: Callable[..., None], *arguments: Any) -> None:
     """Do one thing in a process of its own, so that what it leaves on the GPU goes with it."""
-    return all(well for _, well in side_by_side([(action, arguments)], 1))
+    for _ in side_by_side([(action, arguments)], 1):
+        pass
 
 
 def _work(threads: int, action: Callable[..., None], *arguments: Any) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from normatch.reproduce.budget import Budget
+from normatch.reproduce.budget import in_steps
 from normatch.reproduce.paper import Cell, Measure, Row, Study, Trial
 from normatch.reproduce.results import Result, question
 
-__all__ = ["Answer", "Gain", "answers", "cells", "gains", "stand_ins", "value"]
+__all__ = ["Answer", "Gain", "answers", "cells", "gains", "value"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None
         return []
     lengths = {result.config.steps for result in results}
     # Seeds are no part of a question, so one of them stands for all.
-    asked = {steps: question(Budget("", steps=steps).apply(trial, 0, stand_in)) for steps in lengths}
+    asked = {steps: question(in_steps(trial, 0, steps, stand_in)) for steps in lengths}
     found: dict[int, list[Result]] = {}
     for result in results:
         if asked[result.config.steps] == result.question:
@@ -111,7 +111,7 @@ def _gains(first: Row, row: Row, results: Sequence[Result], stand_in: str | None
     (base,), (cell,) = first.cells, row.cells
     ground = {answer.steps: answer for answer in answers(base.trial, results, stand_in)}
     for answer in answers(cell.trial, results, stand_in):
-        if answer.steps not in ground or (base.trial and cell.trial and base.trial.name == cell.trial.name):
+        if answer.steps not in ground:
             continue
         theirs = {result.seed: value(result, "accuracy") for result in ground[answer.steps].results}
         ours = {result.seed: value(result, "accuracy") for result in answer.results}
@@ -128,8 +128,3 @@ def _paper_gain(base: Cell, cell: Cell) -> float | None:
     if "accuracy" not in base.paper or "accuracy" not in cell.paper:
         return None
     return cell.paper["accuracy"].value - base.paper["accuracy"].value
-
-
-def stand_ins(results: Sequence[Result], recipes: Sequence[str]) -> list[str]:
-    """Those recipes, of data sets that are not the paper's, that some of the results were trained by."""
-    return [recipe for recipe in recipes if any(result.name.startswith(f"{recipe}-") for result in results)]

@@ -1,6 +1,6 @@
 """The runs behind tables and figures: each once, with the folder it lives in and how far it is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,9 @@ from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.recipes import recipes
 from normatch.reproduce.budget import Budget
-from normatch.reproduce.paper import Study, Trial
+from normatch.reproduce.paper import ANALYSED, Study, Trial
 
 __all__ = ["Planned", "keep", "plan_runs", "stand_in_for"]
-
-OWN = Trial("").recipe
-"""What the movable studies are about."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Planned:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "result.json").is_file()
+        return Run(self.folder).finished
 
     @property
     def under_way(self) -> bool:
@@ -67,7 +64,7 @@ def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None
     if not movable:
         raise UserError(f"{studies[0].name} compares data sets, and {data!r} is none of its own: leave --data out")
     fewest = min(found, key=lambda name: found[name])
-    return None if fewest == OWN else fewest, movable
+    return None if fewest == ANALYSED else fewest, movable
 
 
 def plan_runs(
@@ -78,18 +75,21 @@ def plan_runs(
     *,
     stand_in: str | None = None,
     steps_in_time: dict[str, int] | None = None,
+    without: Collection[str] = (),
     **where: object,
 ) -> list[Planned]:
     """All runs of the studies, each once: seed by seed, so that a grid that is stopped has whole rows of few seeds.
 
-    ``steps_in_time`` are the steps that fit into a budget of minutes, by recipe. ``where`` are fields of the config
-    that say where to train, such as the device.
+    ``steps_in_time`` are the steps that fit into a budget of minutes, by recipe; ``without`` are recipes that cannot be
+    trained. ``where`` are fields of the config that say where to train, such as the device.
     """
     planned: dict[str, Planned] = {}
     for seed in seeds:
         for study in studies:
             for trial in study.trials():
                 recipe = stand_in or trial.recipe
+                if recipe in without:
+                    continue
                 config = budget.apply(trial, seed, stand_in, (steps_in_time or {}).get(recipe))
                 name = f"{recipe}-{trial.name}-{config.steps}-seed{seed}"
                 planned.setdefault(

@@ -2,15 +2,15 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from normatch.columns import aligned, markdown
+from normatch.report.charts.axes import percent
 from normatch.reproduce.fill import Answer, Gain, answers, gains
 from normatch.reproduce.paper import Cell, Measure, Score, Study
 from normatch.reproduce.pictures import Drawing
 from normatch.reproduce.results import Result
 
-__all__ = ["Linked", "plain", "section", "table"]
+__all__ = ["Linked", "plain", "relative", "section", "table"]
 
 Linked = Callable[[Result], str]
 """The address of a result's file, seen from the page."""
@@ -80,6 +80,11 @@ def table(study: Study, results: Sequence[Result], linked: Linked, stand_in: str
     return lines
 
 
+def relative(folder: str) -> Linked:
+    """Links to files of ``folder``, which is written as the page sees it."""
+    return lambda result: f"{folder}/{result.path.name}"
+
+
 def _line(
     measures: Sequence[Measure], cell: Cell, answer: Answer | None, linked: Linked, stand_in: str | None
 ) -> list[str]:
@@ -94,7 +99,7 @@ def _line(
     if answer is None:
         return [*words, "0", "–", "–", ""]
     failed = f", {answer.failed} failed" if answer.failed else ""
-    share = f"{answer.steps / answer.whole:.1%}".replace(".0%", "%")
+    share = percent(answer.steps / answer.whole)
     each = " ".join(_each(result, linked) for result in answer.results)
     return [*words, f"{len(reached)}{failed}", f"{answer.steps:,}", share, each]
 
@@ -146,11 +151,6 @@ def _made_on(study: Study, results: Sequence[Result], stand_in: str | None) -> s
     where = sorted({f"{result.hardware}, torch {result.torch}" for result in used})
     days = sorted({result.date[:10] for result in used})
     return f"Trained on {'; '.join(where)}; {days[0]}" + (f" to {days[-1]}." if len(days) > 1 else ".")
-
-
-def relative(folder: str) -> Linked:
-    """Links to files of ``folder``, which is written as the page sees it."""
-    return lambda result: f"{folder}/{Path(result.path).name}"
 
 
 def _signed(number: float) -> str:

@@ -141,7 +141,7 @@ def _broken_off(config: Config, curves: dict[str, list[tuple[int, float]]]) -> d
     seconds = curves.get("seconds") or [(0, 0.0)]
     return {
         "accuracy": None,
-        "evaluated_on": next((name.split("/")[0] for name in curves if name == "test/accuracy"), None),
+        "evaluated_on": "test" if "test/accuracy" in curves else None,
         "n": 0,
         "method": config.method,
         "seed": config.seed,
