@@ -45,7 +45,9 @@ STAND_IN = "digits-40"
 PASSES = {
     "joint": "`joint`: one pass, as the paper",
     "split": "`split`: weak views in a pass of their own, without gradients",
-    "shared": "`shared` in its first form: one pass, weak views constants in the backward pass",
+    "shared": "`shared`: one pass, weak views left out of the backward pass",
+    "shared-at-first": "`shared` in its first form: weak views constants in the backward pass",
+    "running": "weak views apart, by the running statistics (removed)",
 }
 
 
@@ -73,14 +75,53 @@ def features() -> str:
 
 
 def passes() -> str:
-    runs = read_json(RESULTS / "cifar10-40-passes.json")["runs"]
-    rows = [["how the 960 views go through the backbone", "test accuracy (%)", "at step", "the best on the way"]]
-    for run in runs:
-        seen = {evaluation["step"]: evaluation["test/accuracy"] for evaluation in run["evaluations"]}
-        best = max(seen, key=lambda step: seen[step])
-        reached = f"{100 * run['accuracy']:.2f}"
-        way = f"{100 * seen[best]:.2f} at {best:,}"
-        rows.append([PASSES[run["passes"].split(",")[0]], reached, f"{run['last_step']:,}", way])
+    """With 40 labels: the last evaluation of each run, and what the paper's way has at the same step."""
+    curves = _curves("cifar10-40-passes.json")
+    rows = [["how the 960 views go through the backbone", "test accuracy (%)", "at step", "`joint` at that step"]]
+    for way, curve in curves.items():
+        last = max(curve)
+        rows.append([PASSES[way], _percent(curve[last]), f"{last:,}", _percent(curves["joint"].get(last))])
+    return markdown(rows)
+
+
+def halves() -> str:
+    """With 250 labels: two ways step by step."""
+    curves = _curves("cifar10-250-passes.json")
+    steps = sorted({step for curve in curves.values() for step in curve})
+    rows = [["test accuracy (%) at step", *(f"{step:,}" for step in steps)]]
+    rows += [[PASSES[way], *(_percent(curve.get(step)) for step in steps)] for way, curve in curves.items()]
+    return markdown(rows)
+
+
+def _curves(file: str) -> dict[str, dict[int, float]]:
+    """The test accuracy at each step of each way through the backbone."""
+    runs = read_json(RESULTS / file)["runs"]
+    return {run["passes"]: {e["step"]: e["test/accuracy"] for e in run["evaluations"]} for run in runs}
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+def speed() -> str:
+    head = "case, backbone, images, steps/s, ms a step, augmentation, memory floor, peak GPU memory, ready after"
+    rows = [head.split(", ")]
+    for case in read_json(RESULTS / "speed-h200.json")["cases"]:
+        milliseconds = 1000 / case["steps_per_second"]
+        side = case["shape"][-1]
+        rows.append(
+            [
+                f"`{case['case']}`",
+                case["backbone"],
+                f"{side}×{side}",
+                f"{case['steps_per_second']:.1f}",
+                f"{milliseconds:.2f}",
+                f"{case['parts_ms']['augmentation']:.2f} ms",
+                f"{case['floor']['ms']:.2f} ms, {100 * case['floor']['share']:.0f} %",
+                f"{case['peak_memory_bytes'] / 1e9:.2f} GB",
+                f"{case['start_seconds']:.0f} s",
+            ]
+        )
     return markdown(rows)
 
 
@@ -98,7 +139,9 @@ def paper() -> str:
     return "\n".join(parts).rstrip("\n")
 
 
-TABLES: dict[str, Callable[[], str]] = {"digits": digits, "features": features, "passes": passes, "paper": paper}
+TABLES: dict[str, Callable[[], str]] = {
+    table.__name__: table for table in (digits, features, passes, halves, speed, paper)
+}
 
 
 def page() -> str:

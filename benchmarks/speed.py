@@ -48,7 +48,7 @@ def cases() -> dict[str, Callable[[], Config]]:
     found |= {
         "cifar10-40-normatch-eager-float32": lambda: recipes.cifar10().replace(**eager),
         "cifar100-400-normatch": recipes.cifar100,
-        "cifar100-400-normatch-running": partial(_passing, recipes.cifar100, "normatch", "running"),
+        "cifar100-400-normatch-shared": partial(_passing, recipes.cifar100, "normatch", "shared"),
         "mini-imagenet-normatch": recipes.mini_imagenet,
         "stl10-normatch": recipes.stl10,
         "digits-40-normatch": recipes.digits,

@@ -79,6 +79,23 @@ def test_gradients_accumulate_where_asked_and_travel_with_the_state() -> None:
     assert q.grad.tolist() == [1, 1]
 
 
+def test_a_loaded_state_lies_in_memory_as_its_parameters_do() -> None:
+    """Files keep no strides, and a GPU's fused updates refuse what lies otherwise than its parameter."""
+    p, q = (nn.Parameter(torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)) for _ in range(2))
+    groups = [Group([p], "sgd", 0.1, 0.0), Group([q], "adamw", 0.1, 0.0, accumulate=True)]
+    optimisers = Optimisers(groups, OptimConfig(), 10, torch.device("cpu"))
+    (p.square().sum() + q.square().sum()).backward()
+    optimisers.step(torch.tensor(0))
+    saved = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in optimisers.state().items()}
+    optimisers.load(saved)
+    loaded = optimisers.state()
+    assert {
+        name for name, tensor in loaded.items() if tensor.shape == p.shape and tensor.stride() != p.stride()
+    } == set()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in saved.items())
+    assert sum(tensor.shape == p.shape for tensor in loaded.values()) == 4  # momentum, two moments, a gradient
+
+
 @pytest.mark.parametrize("ramp", [False, True])
 def test_average(ramp: bool) -> None:
     model = make_method("supervised").model

@@ -1,10 +1,12 @@
 """The floor of a step's time: bytes by the stated rule, counted without computing; bandwidth by copying."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from normatch.config import Config
+from normatch.data import Corpus, Dataset
 from normatch.engine import Loop, prepare
 from normatch.engine.traffic import bandwidth, step_bytes
 from normatch.methods import Settings
@@ -13,8 +15,8 @@ from normatch.methods.normatch import NorMatchSettings
 B, U = 8, 16  # labelled and unlabelled images of a step
 
 
-def bytes_of(config: Config, bfloat16: bool = False) -> dict[str, int]:
-    step = Loop(prepare(config)).step
+def bytes_of(config: Config, bfloat16: bool = False, corpus: Corpus | None = None) -> dict[str, int]:
+    step = Loop(prepare(config, corpus)).step
     step.method.train()
     before = {name: value.clone() for name, value in step.state().items()}
     moved = step_bytes(step, step.sample()[0], bfloat16)
@@ -57,6 +59,17 @@ def test_what_has_no_gradient_is_moved_twice(config: Config) -> None:
     # Of B + 2 U images, U lose their backward pass: 3 of 5 moves.
     assert split["convolutions"] * 5 * (B + 2 * U) == joint["convolutions"] * (5 * (B + U) + 2 * U)
     assert split["views"] == joint["views"] == 3 * (B + 2 * U) * 64
+
+
+def test_items_that_do_not_learn_have_no_backward_pass(config: Config) -> None:
+    images = np.zeros((40, 16, 16, 1), np.uint8)
+    corpus = Corpus("black", Dataset(images, np.arange(40) % 10, tuple(map(str, range(10)))))
+    config = config.replace(backbone="wrn-28-2")
+    joint, split, shared = (
+        bytes_of(config.replace(settings=NorMatchSettings(passes=p)), corpus=corpus)
+        for p in ("joint", "split", "shared")
+    )
+    assert shared == split != joint
 
 
 def test_half_the_precision_is_half_the_bytes(config: Config) -> None:

@@ -18,7 +18,6 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] +
     ("normatch", {"auxiliary": "mlp"}),
     ("normatch", {"auxiliary": "nfc+nfc", "passes": "split"}),
     ("normatch", {"head": "nfc"}),
-    ("normatch", {"passes": "running"}),
     ("normatch", {"stop_gradient": False}),
     ("normatch", {"auxiliary_pseudo_labels": True}),
     ("normatch", {"alignment": False, "pseudo_label": "onehot"}),

@@ -1,13 +1,12 @@
 """How the views go through the backbone: whose statistics normalise them, and who gets gradients."""
 
 import copy
-from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from normatch.methods.parts.passes import Passes, embed
+from normatch.methods.parts.passes import embed
 from normatch.model import Model
 from tests.conftest import make_method
 
@@ -29,10 +28,6 @@ def views() -> list[Tensor]:
     ]
 
 
-def statistics(model: Model) -> list[Tensor]:
-    return [buffer for name, buffer in model.named_buffers() if "running" in name]
-
-
 def test_joint_is_one_pass(model: Model, views: list[Tensor]) -> None:
     labelled, weak, strong = views
     one = copy.deepcopy(model).features(torch.cat([labelled, strong, weak]))
@@ -40,11 +35,10 @@ def test_joint_is_one_pass(model: Model, views: list[Tensor]) -> None:
     torch.testing.assert_close(torch.cat([z_labelled, z_strong, z_weak]), one)
 
 
-@pytest.mark.parametrize("passes", ["split", "running"])
-def test_apart_the_others_are_a_batch_of_their_own(model: Model, views: list[Tensor], passes: Passes) -> None:
+def test_split_leaves_the_others_a_batch_of_their_own(model: Model, views: list[Tensor]) -> None:
     labelled, weak, strong = views
     alone = copy.deepcopy(model).features(torch.cat([labelled, strong]))
-    z_labelled, z_weak, z_strong = embed(model, labelled, weak, strong, passes)
+    z_labelled, z_weak, z_strong = embed(model, labelled, weak, strong, "split")
     torch.testing.assert_close(torch.cat([z_labelled, z_strong]), alone)
     assert not z_weak.requires_grad
 
@@ -53,23 +47,3 @@ def test_split_normalises_weak_views_by_themselves(model: Model, views: list[Ten
     labelled, weak, strong = views
     alone = copy.deepcopy(model).features(weak)
     torch.testing.assert_close(embed(model, labelled, weak, strong, "split")[1], alone.detach())
-
-
-def test_running_normalises_weak_views_as_at_inference(model: Model, views: list[Tensor]) -> None:
-    labelled, weak, strong = views
-    for _ in range(3):
-        model.features(labelled + 10)
-    expected = copy.deepcopy(model).eval().features(weak)
-    learnt = copy.deepcopy(model)
-    learnt.features(torch.cat([labelled, strong]))
-    z_weak = embed(model, labelled, weak, strong, "running")[1]
-    torch.testing.assert_close(z_weak, expected.detach())
-    for ours, theirs in zip(statistics(model), statistics(learnt), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("passes", [p for p in get_args(Passes) if p != "shared"])
-def test_all_is_in_training_afterwards(model: Model, views: list[Tensor], passes: Passes) -> None:
-    labelled, weak, strong = views
-    embed(model, labelled, weak, strong, passes)
-    assert all(module.training for module in model.backbone.modules())

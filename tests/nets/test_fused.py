@@ -113,5 +113,6 @@ def test_a_network_in_training_uses_it_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter's run")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU has run the kernels themselves")
 def test_in_the_interpreter() -> None:
     must_pass_interpreted(__file__)

@@ -76,9 +76,16 @@ class Optimisers:
             optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate
+            for p, entry in optimiser.state.items():
+                entry |= {name: _laid_out_as(p, value) for name, value in entry.items()}
         for i, p in self._accumulated():
             if f"gradient.{i}" in tensors:
-                p.grad = tensors[f"gradient.{i}"].to(p.device)
+                p.grad = _laid_out_as(p, tensors[f"gradient.{i}"].to(p.device))
 
     def _accumulated(self) -> list[tuple[int, nn.Parameter]]:
         return list(enumerate(p for group in self.groups if group.accumulate for p in group.params))
+
+
+def _laid_out_as(p: Tensor, value: Tensor) -> Tensor:
+    """``value`` with the strides of ``p``, where it has its shape: fused updates on a GPU take nothing else."""
+    return torch.empty_like(p).copy_(value) if value.shape == p.shape else value

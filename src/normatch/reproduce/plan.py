@@ -23,7 +23,11 @@ from normatch.reproduce.paper import Study, find_studies
 __all__ = ["Plan", "make_plan"]
 
 ON_A_GPU = 2
-"""Runs at once on a GPU where both fit: the start of one, which is the processor's work, hides behind the other."""
+"""Runs at once on a GPU where both fit and it pays."""
+
+TOLL = 0.12
+"""Share by which training two runs side by side takes longer than one after the other (benchmarks/NOTES.md). In return
+the start of one, the processor's work, hides behind the other: it pays where starting takes a larger share."""
 
 MARGIN = 2
 """A run must have this many times the memory of its tensors: a process needs more than those."""
@@ -128,7 +132,8 @@ def make_plan(
     runs = keep(runs, only)
     left = {run.name: paces.seconds_left(run) for run in runs}
     if at_once is None:
-        at_once = _fitting([run for run in runs if not run.finished], paces)
+        to_do = [run for run in runs if not run.finished]
+        at_once = _fitting(to_do, sum(left[run.name] for run in to_do), paces)
     return Plan(studies, parsed, stand_in, tuple(runs), left, missing, at_once, out)
 
 
@@ -140,9 +145,12 @@ def _unreadable(config: Config) -> str | None:
     return None
 
 
-def _fitting(runs: Sequence[Planned], paces: Paces) -> int:
-    """How many of the runs to train at a time."""
+def _fitting(runs: Sequence[Planned], seconds: float, paces: Paces) -> int:
+    """How many of the runs, which take so many seconds one after the other, to train at a time."""
     if not runs or Runtime.of(runs[0].config).device.type == "cpu":
+        return 1
+    starting = sum(paces.of(run.recipe).start for run in runs)
+    if starting < TOLL * (seconds - starting):
         return 1
     largest = max(paces.of(recipe).memory for recipe in {run.recipe for run in runs})
     free, _ = torch.cuda.mem_get_info()

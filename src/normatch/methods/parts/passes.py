@@ -9,7 +9,7 @@ from normatch.model import Model
 
 __all__ = ["Passes", "embed"]
 
-Passes = Literal["joint", "running", "shared", "split"]
+Passes = Literal["joint", "shared", "split"]
 
 
 def embed(
@@ -20,17 +20,9 @@ def embed(
     ``joint`` is the paper's: one pass, so batch normalisation sees all views together. ``shared`` is the same pass
     forward, but goes back through labelled and strong views alone: weak ones take part in no loss, and would get a
     gradient only through the statistics. ``split`` runs the weak views in a pass of their own without gradients, so
-    there are two sets of batch statistics. ``running`` does so too, but normalises them by the running statistics, as
-    at inference: there is one set, that of labelled and strong views, for learning, pseudo-labels and test alike.
+    there are two sets of batch statistics.
     """
     sizes = [len(labelled), len(strong), len(weak)]
-    if passes == "running":
-        model.backbone.eval()
-        with torch.no_grad():
-            z_weak = model.features(weak)
-        model.backbone.train()
-        z_labelled, z_strong = model.features(torch.cat([labelled, strong])).split(sizes[:2])
-        return z_labelled, z_weak, z_strong
     if passes == "split":
         with torch.no_grad():
             z_weak = model.features(weak)

@@ -28,7 +28,7 @@ class WeakToStrongSettings(Settings):
     """Batches whose mean is the running distribution of classes."""
     passes: Passes = "joint"
     """All views in one pass through the backbone (joint, the paper); the same with gradients of labelled and strong
-    views only (shared); or weak views in a pass apart, by their own statistics (split) or by running ones (running)."""
+    views only (shared); or weak views in a pass apart, without gradients (split)."""
 
     def check(self) -> None:
         if self.alignment_batches < 1:

@@ -186,8 +186,8 @@ def norm_gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients with regard to x (plus ``add``), γ and β, from that behind the activation.
 
-    ``whole`` says whether the statistics are of x alone, or of a batch of which x is a part. ``g`` is as large as x, or
-    (N, C) float32 behind :func:`pooled`.
+    ``whole`` says whether the statistics are of x alone, or of a batch of which x is a part. ``g`` is as large as x,
+    and overwritten by the first result, or (N, C) float32 behind :func:`pooled`.
     """
     _, height, width, channels = x.shape
     shared = {"C": channels, "SLOPE": norm.slope, "PIXELS": height * width, "POOLED": g.ndim == 2}
@@ -202,7 +202,7 @@ def norm_gradient(
     norm_kernels.settle_gradient[(channels // wide,)](
         partial, g_bias, g_weight, line, programs, _rows(x), C=channels, WIDE=wide, PARTS=256, PARTIAL_BATCH=not whole
     )
-    out = torch.empty_like(x)
+    out = torch.empty_like(x) if g.ndim == 2 else g
     tile = max(ELEMENTS // channels, 1)
     norm_kernels.normalise_gradient[(-(-_rows(x) // tile),)](
         g, x, table, line, x if add is None else add, out, _rows(x), ROWS=tile, ADDED=add is not None, **shared
