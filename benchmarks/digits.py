@@ -3,9 +3,6 @@
 python benchmarks/digits.py trains all of them, prints the table and writes benchmarks/results/digits-40.json.
 """
 
-import datetime
-import json
-import platform
 import statistics
 import tempfile
 from pathlib import Path
@@ -19,6 +16,8 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from normatch import recipes
 from normatch.demo import rival_accuracy
 from normatch.engine import prepare, train
+from normatch.engine.machine import circumstances
+from normatch.files import write_json
 
 RESULTS = Path(__file__).parent / "results" / "digits-40.json"
 SEEDS = range(5)
@@ -37,7 +36,7 @@ def rivals(seed: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # the last bits depend on it, and on a busy machine one is the quickest
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in SEEDS:
@@ -47,17 +46,13 @@ def main() -> None:
                 result = train(config, Path(folder) / f"{method}-{seed}").result
                 rows.append({"method": method} | {key: result[key] for key in KEPT})
                 print(rows[-1], flush=True)
-    report = {
+    report: dict[str, Any] = {
         "what": "digits-40: test accuracy of the last averaged weights, 40 labels, 1,437 training and 360 test digits",
-        "date": datetime.date.today().isoformat(),
-        "versions": {
-            "torch": str(torch.__version__),
-            "sklearn": sklearn.__version__,
-            "python": platform.python_version(),
-        },
+        **circumstances(),
         "runs": rows,
     }
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    report["versions"] |= {"sklearn": sklearn.__version__}
+    write_json(RESULTS, report)
     for method in (*RIVALS, *METHODS):
         scores = [100 * row["accuracy"] for row in rows if row["method"] == method]
         each = " ".join(f"{s:.1f}" for s in scores)

@@ -1,12 +1,18 @@
 """The command line of a config is the inverse of parsing one."""
 
 import shlex
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from normatch.arguments import command_of, parse_run
+from normatch.arguments import option, parse_run
 from normatch.augment import AugmentConfig
+from normatch.command import command_of
 from normatch.config import Config
+from normatch.data import Split
+from normatch.engine.run import Run
+from normatch.errors import UserError
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
@@ -40,4 +46,31 @@ def test_the_command_of_a_config_gives_that_config(case: str) -> None:
 def test_commands_are_short() -> None:
     assert command_of(CONFIGS["digits-40"]) == "normatch train digits-40"
     assert command_of(CONFIGS["another method"]) == "normatch train digits-40 --method fixmatch"
-    assert command_of(own("pets")) == "normatch train --data pets"
+
+
+def test_nothing_of_own_data_would_be_chosen_anew() -> None:
+    """Where a recipe is named, nothing is."""
+    argv = shlex.split(command_of(own("pets").replace(steps=4096, seed=3)))[2:]
+    assert parse_run("train", argv, {})[1].recipe == argv[0]
+
+
+def test_own_data_is_no_recipe_whatever_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_run("train", ["--data", "svhn-40"], {})[1].recipe is None
+    assert parse_run("train", ["svhn-40"], {})[1].recipe == "svhn-40"
+    assert parse_run("train", [], {})[1].recipe == "digits-40"
+    assert own(".").name == tmp_path.name
+    assert own("..").name == tmp_path.parent.name
+
+
+@pytest.mark.parametrize("argv", [["digits-40"], [], ["--seed", "7", "digits-40"]])
+def test_a_resumed_run_gives_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, argv: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = recipes.get("digits-40").build().replace(steps=30, seed=7)
+    Run.create(tmp_path / "runs" / "digits-40", begun, Split(*(np.arange(1) for _ in range(3))))
+    flag = {"resume": option(bool, False, "")}
+    assert parse_run("train", [*argv, "--resume"], flag)[0] == begun
+    with pytest.raises(
+        UserError, match="runs/digits-40 is a run on digits, cifar10-40 one on cifar10: resume it without"
+    ):
+        parse_run("train", ["cifar10-40", "--name", "digits-40", "--resume"], flag)

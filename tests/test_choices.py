@@ -1,6 +1,7 @@
 """What is chosen for the user's own data: from the data, with a reason, and stored so that it can be repeated."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from normatch import choices, recipes
 from normatch.choices import Plan, plan
 from normatch.cli import main
 from normatch.config import to_json
+from normatch.data import Corpus, Dataset
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
 from normatch.errors import UserError
@@ -63,6 +65,15 @@ def test_a_share_is_held_out_where_labels_can_be_spared(tmp_path: Path) -> None:
         }.items()
     }
     assert share == {"plain": 0.2, "many": 0.05, "few": 0.0, "given": 0.0}
+
+
+def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.arange(500_000) % 2
+    corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))
+    monkeypatch.setattr(choices, "load_corpus", lambda *_, **__: corpus)
+    made = choose(tmp_path / "x.npz")
+    assert made.config.test_share == 0.01
+    assert "5,000 of the 500,000 labelled items" in made.describe()
 
 
 @pytest.mark.parametrize(
@@ -154,8 +165,8 @@ def test_choices_are_printed_stored_and_repeat_the_run(tmp_path: Path, capsys: p
     assert main(argv) == 0
     shown = capsys.readouterr().out
     assert f"{data}: 2 classes, 16 labelled, 0 unlabelled" in shown
-    assert "image size  32" in shown
-    assert "batch " not in shown, "the user set it"
+    assert re.search("  image size +32  ", shown)
+    assert "  batch  " not in shown, "the user set it"
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (stored["image_size"], stored["backbone"], stored["test_share"]) == (32, "small-wide", 0.2)
     run = Run.open(tmp_path / "run")

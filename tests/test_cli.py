@@ -121,7 +121,9 @@ def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "exists already" in error_of(capsys, "train", "digits-40", *QUICK, "--out", str(run))
     assert main(["train", "--resume", "--out", str(run)]) == 0
-    assert str(run) in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.startswith("finished before: ")
+    assert str(run) in shown
     assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
 
 

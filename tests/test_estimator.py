@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from normatch import FixMatchClassifier, NorMatchClassifier
 from normatch.augment import AugmentConfig
+from normatch.config import Config, flat, to_json
 from normatch.data import Dataset
 from normatch.errors import UserError
 
@@ -110,3 +111,59 @@ def test_errors(inputs: NDArray[Any], labels: NDArray[Any], message: str) -> Non
 def test_a_wrong_choice_is_named() -> None:
     with pytest.raises(UserError, match=r"settings.threshold is 2.0"):
         FixMatchClassifier(threshold=2.0).fit(DIGITS.data, LABELS)
+
+
+def test_minus_one_among_strings_is_no_class() -> None:
+    """A list of both becomes strings in NumPy's hands."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y: list[object] = ["cat"] * 5 + ["dog"] * 5 + [-1] * 30
+    with pytest.raises(UserError, match="y holds '-1' among strings"):
+        NorMatchClassifier(steps=2).fit(X, y)
+    fitted = NorMatchClassifier(steps=2).fit(X, np.array(y, dtype=object))
+    assert fitted.classes_.tolist() == ["cat", "dog"]
+
+
+TABLE = Dataset(np.zeros((4, 9), np.float32), np.arange(4), ("a", "b", "c", "d"))
+CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "num_weight": (0.5, {"settings.num_weight": 0.5}),
+    "consensus": ("drop", {"settings.consensus": "drop"}),
+    "alignment": (False, {"settings.alignment": False}),
+    "threshold": (0.5, {"settings.threshold": 0.5}),
+    "backbone": ("linear", {"backbone": "linear"}),
+    "augment": (AugmentConfig(mix=0.5, mask=0.1), {"augment.mask": 0.1}),
+    "steps": (70, {"steps": 70, "epoch": 7}),
+    "batch": (9, {"batch": 9}),
+    "ratio": (5, {"ratio": 5}),
+    "lr": (0.01, {"optim.lr": 0.01}),
+    "seed": (3, {"seed": 3}),
+    "device": ("cpu", {"device": "cpu"}),
+}
+"""Of each parameter another value, and what it changes in the config."""
+
+
+def fields(config: Config) -> dict[str, Any]:
+    return flat(to_json(config))
+
+
+@both
+def test_every_parameter_reaches_the_config(kind: Any) -> None:
+    usual = fields(kind()._config(TABLE))
+    for name in kind().get_params():
+        value, expected = CHANGES[name]
+        changed = fields(kind(**{name: value})._config(TABLE))
+        assert {field: v for field, v in changed.items() if v != usual[field]} == expected, name
+
+
+@both
+def test_a_fit_is_short_and_its_averages_are_quick(kind: Any) -> None:
+    config = kind()._config(TABLE)
+    assert (config.ema, config.ema_ramp, config.norm_momentum) == (0.99, True, 0.1)
+    epochs = {steps: kind(steps=steps)._config(TABLE).epoch for steps in (1, 9, 10, 237, 600)}
+    assert epochs == {1: 1, 9: 1, 10: 1, 237: 23, 600: 60}
+    assert config.epoch == config.steps // 10 == 30
+
+
+def test_another_seed_gives_another_model() -> None:
+    X, y = DIGITS.data[:200], LABELS[:200]
+    first, other = (NorMatchClassifier(steps=3, batch=8, ratio=2, seed=seed).fit(X, y) for seed in (4, 5))
+    assert not np.allclose(first.predict_proba(X[:20]), other.predict_proba(X[:20]))

@@ -291,7 +291,10 @@ WRONG = {
     "nothing held out": Wrong("eval run --on validation", "has no validation items", uses="digits"),
     "data that is gone": Wrong("eval run", "no such folder or file", uses="vectors"),
     "data with other classes": Wrong(
-        "eval run", "has other classes now", arrays(x=vectors(), y=np.arange(20) % 3), "vectors"
+        "eval run",
+        "its classes or the size of its items are others now",
+        arrays(x=vectors(), y=np.arange(20) % 3),
+        "vectors",
     ),
     "damaged weights": Wrong("eval run", "restore it or train again", replaced("model.safetensors", b"{}"), "digits"),
     "weights of another model": Wrong(
@@ -338,6 +341,28 @@ WRONG = {
     "a sheet of an unknown kind": Wrong("data inspect pets --sheet s.xyz", "ends in .png", pets),
     "a flag of the cache": Wrong("data cache --cleer", "did you mean --clear?"),
     "no repeats": Wrong("bench --repeats 0", "repeats is 0"),
+    "nowhere to keep a timing": Wrong("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
+    "no images to time": Wrong("bench --items -5", "items is -5"),
+    "a result that is cut off": Wrong(
+        "report run", "run/result.json cannot be read", replaced("result.json", b"{"), "digits"
+    ),
+    "warnings that are cut off": Wrong(
+        "report run", "run/warnings.json cannot be read", replaced("warnings.json", b"["), "digits"
+    ),
+    "a folder where a recipe belongs": Wrong("train pets", "give your own data as --data pets", pets),
+    "a folder that is no run": Wrong("train --out pets", "pets exists already and is no run", pets),
+    "images that no network takes": Wrong("train --data pets --image-size 100000", "no backbone takes items", pets),
+    "images that the network does not take": Wrong(
+        "train --data pets --image-size 1000 --backbone small-wide",
+        "image_size is 1000, but backbone 'small-wide'",
+        pets,
+    ),
+    "test items that have changed": Wrong(
+        "eval run", "its test items are others now", arrays(x=vectors(), y=np.arange(20) // 10), "vectors"
+    ),
+    "a recipe of other data to resume": Wrong(
+        "train cifar10-40 --resume --out run", "run is a run on digits, cifar10-40 one on cifar10", None, "digits"
+    ),
     "a recipe to time": Wrong("bench digits-41", "unknown recipe 'digits-41'"),
     "a method to compare": Wrong("bench --compare nothing", "unknown method 'nothing'"),
     "own data to time": Wrong("bench --data nowhere", "no such folder or file"),
@@ -391,6 +416,8 @@ def test_wrong_input_is_one_line_exit_code_2_and_leaves_nothing(
     monkeypatch.setenv("NORMATCH_CACHE", str(here / "blocked" if "cache that" in case else tmp_path / "cache"))
     if wrong.uses:
         shutil.copytree(finished[wrong.uses], here / "run")
+        # Its data belongs beside it, where a case puts some, or none.
+        edited("config.json", lambda config: config | {"data": Path(config["data"]).name})(here)
     if wrong.make:
         wrong.make(here)
     before = content(here)

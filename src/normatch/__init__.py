@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from normatch import recipes
+    from normatch.choices import plan
     from normatch.config import Config
     from normatch.engine.run import Run
     from normatch.engine.train import train
@@ -24,6 +25,7 @@ __all__ = [
     "Run",
     "UserError",
     "load",
+    "plan",
     "recipes",
     "train",
 ]
@@ -38,6 +40,7 @@ _HOMES = {
     "Run": "normatch.engine.run",
     "UserError": "normatch.errors",
     "load": "normatch.evaluate.predictor",
+    "plan": "normatch.choices",
     "train": "normatch.engine.train",
 }
 

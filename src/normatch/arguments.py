@@ -5,22 +5,25 @@ import dataclasses
 import functools
 import inspect
 import io
+import os
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from normatch.config import Config, flat, to_json
+from normatch.config import Config
 from normatch.data import sources
 from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.recipes import own, recipes
 
-__all__ = ["command_of", "named_fields", "option", "parse", "parse_action", "parse_run"]
+__all__ = ["anywhere", "named_fields", "option", "parse", "parse_action", "parse_run"]
+
+DEFAULT = "digits-40"
+"""The recipe where none is named."""
 
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
@@ -76,58 +79,50 @@ def option(kind: Any, default: Any, about: str) -> tuple[Any, Any]:
 def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]) -> tuple[Config, Any]:
     """A config, any field of which is a flag, and the verb's own options.
 
-    The recipe, or with --resume the run itself, gives the defaults.
+    The recipe, or with --resume the run itself, gives the defaults. ``recipe`` among the options is None where the
+    data is the user's own.
     """
     first = argv[0] if argv and not argv[0].startswith("-") else None
     base = _base(first, argv)
-    assumed = first or base.name
+    assumed = first or (None if base.data not in sources else DEFAULT)
     given = _parse_from(base, assumed, verb, argv, own_options)
     if given.recipe != assumed:
         # The recipe stands behind a flag, where only a parser that knows the flags can find it.
-        given = _parse_from(recipes.get(given.recipe).build(), given.recipe, verb, argv, own_options)
+        given = _parse_from(_base(given.recipe, argv), given.recipe, verb, argv, own_options)
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
 
 
-def command_of(config: Config) -> str:
-    """The command line that trains ``config`` again: from the recipe that needs the fewest flags."""
-    starts = [([name], recipe.build()) for name, recipe in recipes.items()]
-    if config.data not in sources:
-        starts.append((["--data", config.data], own(config.data)))
-    flags = min(([*words, *_flags_from(base, config)] for words, base in starts), key=len)
-    return shlex.join(["normatch", "train", *flags])
+def anywhere(config: Config) -> Config:
+    """The same config, its paths no longer relative: what is kept must hold where another folder is the current one."""
 
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else Path(os.path.abspath(path.expanduser()))
 
-def _flags_from(base: Config, config: Config) -> list[str]:
-    """The flags that make ``config`` of ``base``."""
-    flags = []
-    if base.method != config.method:
-        flags += ["--method", config.method]
-        base = base.replace(method=config.method)
-    before, after = flat(to_json(base)), flat(to_json(config))
-    for name, value in after.items():
-        if before[name] == value:
-            continue
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            *path, last = flag.split(".")
-            flags.append("--" + ".".join([*path, last if value else f"no-{last}"]))
-        else:
-            flags += [f"--{flag}", str(value)]
-    return flags
+    data = config.data if config.data in sources else str(absolute(Path(config.data)))
+    return config.replace(data=data, unlabelled=absolute(config.unlabelled), data_root=absolute(config.data_root))
 
 
 def _base(recipe: str | None, argv: list[str]) -> Config:
     """Where the defaults come from."""
-    out, data = _value_of(argv, "--out"), _value_of(argv, "--data")
-    if recipe is None and "--resume" in argv and (out is not None or data is not None):
-        # What was chosen when the run began is known only to the run.
-        return Run.open(Path(out) if out is not None else run_folder(own(data or ""), None)).config
-    if recipe is None and data is not None and data not in sources:
-        return own(data)
-    return recipes.get(recipe or "digits-40").build()
+    data = _value_of(argv, "--data")
+    mine = recipe is None and data is not None and data not in sources
+    if recipe is not None and recipe not in recipes and Path(recipe).expanduser().exists():
+        raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {recipe}")
+    base = own(data) if mine and data is not None else recipes.get(recipe or DEFAULT).build()
+    if "--resume" not in argv:
+        return base
+    # What was chosen when the run began is known only to the run.
+    out, name = _value_of(argv, "--out"), _value_of(argv, "--name")
+    folder = run_folder(base.replace(name=name or base.name), Path(out) if out is not None else None)
+    begun = Run.open(folder).config
+    if recipe is not None and begun.data != base.data:
+        raise UserError(f"{folder} is a run on {begun.data}, {recipe} one on {base.data}: resume it without {recipe}")
+    return begun
 
 
-def _parse_from(base: Config, recipe: str, verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]) -> Any:
+def _parse_from(
+    base: Config, recipe: str | None, verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]
+) -> Any:
     """Parsed into a dataclass of the config's fields and the verb's own, the settings by their real type."""
     method = _value_of(argv, "--method")
     if method is not None:
@@ -136,7 +131,7 @@ def _parse_from(base: Config, recipe: str, verb: str, argv: list[str], own_optio
     options = {name: (kind, getattr(base, name)) for name, kind in kinds.items()}
     # The folder of a class tree may be spelt either way, and so may this.
     options["unlabelled"] = (Annotated[Path | None, tyro.conf.arg(aliases=["--unlabeled"])], base.unlabelled)
-    options["recipe"] = option(tyro.conf.Positional[str], recipe, "The named run to start from.")
+    options["recipe"] = option(Annotated[str | None, tyro.conf.Positional], recipe, "The named run to start from.")
     fields = [
         (name, kind, dataclasses.field(default=default)) for name, (kind, default) in (options | own_options).items()
     ]
@@ -144,7 +139,7 @@ def _parse_from(base: Config, recipe: str, verb: str, argv: list[str], own_optio
     arguments = dataclasses.make_dataclass(
         verb.title(), fields, bases=(Config,), frozen=True, namespace={"__post_init__": lambda self: None}
     )
-    about = recipes.get(recipe).summary if recipe in recipes else "a run of your own."
+    about = recipes.get(recipe).summary if recipe is not None else "your own data."
     arguments.__doc__ = f"{verb.title()} {base.name}: {about}"
     return parse(arguments, verb, argv)
 

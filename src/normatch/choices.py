@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import aligned
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Reading, load_corpus
 from normatch.data.reading import DEFAULT
+from normatch.device import device_of
 from normatch.engine.bench import Pace, pace
 from normatch.engine.job import draw, held_out, open_corpus, prepare
 from normatch.engine.run import Run
-from normatch.engine.runtime import Runtime
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import SIZES
-from normatch.nets import backbones, suitable_backbone
+from normatch.nets import SMALL, find_backbone, suitable_backbone
 
 __all__ = ["Plan", "plan"]
-
-SMALL = 32
-"""The largest side that is chosen without a GPU, where the time of a step grows with the number of pixels."""
 
 HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
 """The share of the labelled items that is tested on, down to so many items; none if a class has fewer than FEWEST."""
@@ -34,6 +32,9 @@ LEAST_BATCH, RATIO = 8, 7
 STEPS = {"cuda": 4096, "cpu": 1024}
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
+
+MOMENTA, LEARNT = (0.01, 0.1), 20
+"""The least and the largest momentum of batch norm; between them, a run is LEARNT times as long as it looks back."""
 
 SPARE, EVALUATING = 0.05, 0.2
 """Shares of a time budget: what is left for checkpoints and the end, and the most that evaluations may take."""
@@ -52,9 +53,8 @@ class Plan:
     def describe(self) -> str:
         """A line on the data and one for each choice; nothing where nothing was chosen."""
         lines = [self.found] if self.found else []
-        width = max((len(value) for _, value, _ in self.chosen), default=0)
-        lines += [f"  {name:<11} {value:<{width}}  {why}" for name, value, why in self.chosen]
         if self.chosen:
+            lines += [f"  {line}" for line in aligned(self.chosen)]
             lines.append("  all of it is in config.json, and each is a flag that you can set")
         return "".join(f"{line}\n" for line in lines)
 
@@ -89,7 +89,8 @@ def plan(
 
 
 def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
-    device = Runtime.of(config).device.type
+    device = device_of(config.device).type
+    _must_be_possible(config)
     corpus = load_corpus(
         config.data,
         config.data_root,
@@ -110,6 +111,17 @@ def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan
     return Plan(choices.config, split_corpus, _found(corpus), tuple(choices.made))
 
 
+def _must_be_possible(config: Config) -> None:
+    """A size that no network takes, or not the one that is named, is better said before all images are decoded."""
+    if config.image_size is not None and config.image_size >= 1:
+        shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
+        if config.backbone == "auto":
+            suitable_backbone(shapes[1])
+        elif not any(find_backbone(config.backbone).supports(shape) for shape in shapes):
+            takes = find_backbone(config.backbone).shapes
+            raise UserError(f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {takes}")
+
+
 class _Choices:
     """A config that is being completed: what the user has fixed stays as it is."""
 
@@ -128,10 +140,9 @@ def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
     if corpus.facts is not None and choices.config.image_size is None and shape[1] == shape[2]:
         choices.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
     if choices.config.backbone == "auto":
-        quick = backbones.get("small-wide").supports(shape) and max(shape[1:]) <= SMALL
-        small = device == "cpu" and quick
-        name = "small-wide" if small else suitable_backbone(shape)
+        name = suitable_backbone(shape, quick=device == "cpu")
         dimensions = "×".join(map(str, shape))
+        small = name != suitable_backbone(shape)
         why = f"quick without a GPU on items of {dimensions}" if small else f"suits items of {dimensions}"
         choices.set("backbone", name, why)
 
@@ -171,7 +182,15 @@ def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
 def _choose_steps(choices: _Choices, device: str) -> None:
     where = "on a GPU" if device == "cuda" else "without a GPU"
     choices.set("steps", STEPS[device], f"as many as are worth the wait {where}; --minutes 10 fits them to your time")
-    choices.set("epoch", max(1, choices.config.steps // EPOCHS), f"{EPOCHS} evaluations and checkpoints")
+    epoch = max(1, choices.config.steps // EPOCHS)
+    choices.set("epoch", epoch, f"{math.ceil(choices.config.steps / epoch)} evaluations and checkpoints")
+    _choose_momentum(choices)
+
+
+def _choose_momentum(choices: _Choices) -> None:
+    """Batch norm's statistics start from nothing: a short run must learn them fast, a long one can look back."""
+    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / choices.config.steps, 3)))
+    choices.set("norm_momentum", momentum, f"batch norm looks back on some {round(1 / momentum)} steps")
 
 
 def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
@@ -187,7 +206,10 @@ def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     choices.set("steps", steps, _pace_reason(minutes, speed))
     epoch = math.ceil(steps / epochs)
     choices.set("epoch", epoch, f"{math.ceil(steps / epoch)} evaluations and checkpoints")
-    earlier = tuple(choice for choice in made.chosen if choice[0] not in ("steps", "epoch"))
+    if made.chosen:
+        _choose_momentum(choices)
+    anew = {name for name, *_ in choices.made}
+    earlier = tuple(choice for choice in made.chosen if choice[0] not in anew)
     return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))
 
 

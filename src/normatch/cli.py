@@ -35,21 +35,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has had enough; what is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"normatch: {error.filename}: {error.strerror}; mend that, or choose another place", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        how = "when it is called again" if verb == "reproduce" else "with --resume"
-        print(f"normatch: stopped; what has begun goes on {how}", file=sys.stderr)
+        goes_on = {"train": "; the run goes on with --resume", "reproduce": "; called again, it goes on"}
+        print(f"normatch: stopped{goes_on.get(verb, '')}", file=sys.stderr)
         return 1
     return 0
 
 
 def train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
-    from normatch.arguments import named_fields, option, parse_run
+    from normatch.arguments import anywhere, named_fields, option, parse_run
     from normatch.choices import plan
     from normatch.data import Reading
     from normatch.engine import train as run_training
     from normatch.engine.progress import decoding, shown
-    from normatch.recipes import recipes
+    from normatch.engine.run import Run
+    from normatch.engine.train import run_folder
 
     own = {
         "out": option(Path | None, None, "Folder of the run; runs/NAME by default."),
@@ -58,27 +64,28 @@ def train(argv: list[str]) -> None:
         "cache": option(bool, True, "Keep decoded images for the next start: see normatch data cache."),
     }
     config, given = parse_run("train", argv, own)
+    finished = given.resume and Run(run_folder(config, given.out)).finished
     with decoding() as told:
         made = plan(
             config,
             given.out,
             resume=given.resume,
             minutes=given.minutes,
-            automatic=given.recipe not in recipes,
+            automatic=given.recipe is None,
             fixed=named_fields(argv),
             reading=Reading(given.cache, told),
         )
     print(made.describe(), end="", flush=True)
     with shown(f"{config.name} {config.method}") as progress:
         run = run_training(
-            made.config,
+            anywhere(made.config),
             given.out,
             resume=given.resume,
             progress=progress,
             corpus=made.corpus,
             reading=Reading(given.cache),
         )
-    print(run.describe())
+    print(f"{'finished before: ' if finished else ''}{run.describe()}")
 
 
 def evaluate(argv: list[str]) -> None:
@@ -258,7 +265,7 @@ def bench(argv: list[str]) -> None:
     from normatch.engine.bench import bench as measure
     from normatch.engine.bench import describe
     from normatch.engine.progress import Lines
-    from normatch.files import write_json
+    from normatch.files import must_be_free, write_json
 
     own = {
         "repeats": option(int, 5, "Timings, whose median counts."),
@@ -269,6 +276,8 @@ def bench(argv: list[str]) -> None:
         "json": option(bool, False, "Print a JSON array with an object for each method."),
     }
     config, given = parse_run("bench", argv, own)
+    if given.out:
+        must_be_free(given.out, force=True)
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
     options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items}
     reports = [measure(c, **options, progress=Lines(f"{c.name} {c.method}")) for c in configs]

@@ -80,7 +80,7 @@ class Config:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the step and capture it as a CUDA graph: on a GPU by default."""
     deterministic: bool = False
-    """Bit-exact repetition on a GPU too, at some cost in speed. A CPU always repeats exactly."""
+    """Bit-exact repetition on a GPU too, at some cost in speed. A CPU repeats exactly on the same number of threads."""
     pool: Literal["auto", "device", "host"] = "auto"
     """Where all images are kept: on the GPU, or in host memory, whence a step's are sent ahead of it; a step gets the
     same ones. auto keeps them on the GPU where they take no more than half of its free memory."""

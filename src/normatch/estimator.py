@@ -100,6 +100,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         check_consistent_length(inputs, labels)
         if labels.dtype.kind == "f":
             assert_all_finite(labels, input_name="y")
+        if labels.dtype.kind in "US" and str(UNKNOWN) in labels:
+            raise UserError("y holds '-1' among strings, which would be a class: give y as an object array with -1")
         known = np.asarray(labels != UNKNOWN)
         if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
             known = np.ones(len(labels), dtype=bool)

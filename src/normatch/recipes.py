@@ -83,11 +83,13 @@ def svhn(labels: int = 40, seed: int = 0) -> Config:
 
 
 def own(data: str, seed: int = 0) -> Config:
-    """Your own folder of class folders, CSV manifest or .npz: all its labels, a network that suits its images."""
+    """Your own folder of class folders, CSV manifest or .npz: all its labels, a network that suits its images.
+
+    :func:`normatch.plan` chooses the rest from the data and the machine, as ``normatch train --data`` does.
+    """
     return Config(
-        name=Path(data).stem,
+        name=Path(data).resolve().stem or "run",
         data=data,
-        test_share=0.2,
         labels=None,
         seed=seed,
         backbone="auto",

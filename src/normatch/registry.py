@@ -1,7 +1,10 @@
-"""Things found by name: a folder of files, each of which adds what it defines."""
+"""Things found by name: a folder of files, each of which adds what it defines, and what other packages add."""
 
 import difflib
+import functools
 import importlib
+import importlib.metadata
+import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -11,6 +14,9 @@ from normatch.errors import UserError
 __all__ = ["Registry"]
 
 T = TypeVar("T")
+
+PLUGINS = "normatch.plugins"
+"""The entry points by which an installed package names modules that add something."""
 
 
 class Registry(Generic[T]):
@@ -64,3 +70,19 @@ class Registry(Generic[T]):
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
             importlib.import_module(f"{self._package}.{module.name}")
+        _import_plugins()
+
+
+@functools.cache
+def _import_plugins() -> None:
+    """Import what ``$NORMATCH_PLUGINS`` (modules with spaces between them) and installed packages name."""
+    for name in os.environ.get("NORMATCH_PLUGINS", "").split():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UserError(f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): mend it") from error
+    for point in importlib.metadata.entry_points(group=PLUGINS):
+        try:
+            point.load()
+        except ImportError as error:
+            raise UserError(f"plug-in {point.value!r} cannot be imported ({error}): mend or uninstall it") from error

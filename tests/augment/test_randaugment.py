@@ -1,6 +1,7 @@
 """The contract of every RandAugment op: Pillow's result, pixel for pixel, at every strength and sign."""
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,18 @@ def test_draws_are_uniform(max_strength: int) -> None:
     assert choices.negative.float().mean() == pytest.approx(0.5, abs=0.006)
     both = choices.op[:, 0] == choices.op[:, 1]
     assert both.float().mean() == pytest.approx(1 / 14, abs=0.006)
+
+
+def test_draws_do_not_depend_on_each_other() -> None:
+    n = 70_000
+    choices = settle_choices(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(2)), 10)
+    both = choices.applied & choices.negative
+    assert both.float().mean() == pytest.approx(1 / 4, abs=0.006)
+    columns = [
+        (column[:, layer].long() - first, values)
+        for column, first, values in zip(choices, (0, 1, 0, 0), (len(OPS), 9, 2, 2), strict=True)
+        for layer in range(2)
+    ]
+    for (one, ones), (other, others) in combinations(columns, 2):
+        pairs = torch.bincount(one * others + other, minlength=ones * others) / n
+        assert torch.allclose(pairs, torch.tensor(1 / (ones * others)), atol=0.008)

@@ -26,6 +26,12 @@ def test_mask_hides_an_exact_share_evenly(share: float, hidden: int) -> None:
     assert torch.equal(apply_mask(vectors, params), torch.where(params.masked, centre, vectors))
 
 
+@pytest.mark.parametrize(("dimensions", "share", "hidden"), [(9, 0.3, 3), (7, 0.5, 4), (9, 0.25, 2)])
+def test_a_share_between_two_counts_is_rounded(dimensions: int, share: float, hidden: int) -> None:
+    params = draw_mask(20, share, torch.zeros(dimensions), torch.Generator().manual_seed(0), "cpu")
+    assert (params.masked.sum(1) == hidden).all()
+
+
 @given(n=st.integers(0, 40), d=st.integers(1, 9), most=st.floats(0, 0.5), seed=st.integers(0, 2**32))
 def test_mix_stays_on_the_way_to_another_sample(n: int, d: int, most: float, seed: int) -> None:
     """The law of mixing: a convex sum with one other row of the batch, of which at most a share comes in."""

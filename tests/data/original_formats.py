@@ -17,9 +17,8 @@ from PIL import Image
 
 from normatch.data.arrays import read_arrays
 from normatch.data.dataset import Corpus
-from normatch.data.folder import read_folder
 from normatch.data.formats.cifar import CifarForm, read_cifar
-from normatch.data.manifest import read_manifest
+from normatch.data.load import load_corpus
 from normatch.data.readers import cifar10, cifar100
 from normatch.data.readers.stl10 import Counts, read_stl10
 from normatch.data.source import sources
@@ -466,7 +465,7 @@ CASES = [
          "train-labels-idx1-ubyte.gz", checked=True),
     Case("fashion-mnist", "unpacked", idx_writer(FASHION_NAMES, packed=False), _named("fashion-mnist"),
          "train-labels-idx1-ubyte"),
-    Case("folder", "images", write_folder, read_folder, "train/bee/1.png", images=True),
-    Case("manifest", "csv", write_manifest, lambda where: read_manifest(where / "list.csv"), "b/2.png", images=True),
+    Case("folder", "images", write_folder, lambda where: load_corpus(str(where)), "train/bee/1.png", images=True),
+    Case("manifest", "csv", write_manifest, lambda where: load_corpus(str(where / "list.csv")), "b/2.png", images=True),
     Case("arrays", "npz", write_arrays, lambda where: read_arrays(where / "data.npz"), "data.npz"),
 ]  # fmt: skip

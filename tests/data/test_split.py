@@ -130,3 +130,10 @@ def test_errors(labels: int, options: dict[str, float], expected: str) -> None:
     with pytest.raises(UserError, match=expected) as caught:
         draw_split(BALANCED, labels, 0, validation=options.get("validation", 0.0))
     assert "\n" not in str(caught.value)
+
+
+def test_a_number_of_labels_that_a_fold_does_not_have() -> None:
+    with_folds = corpus([i % 4 for i in range(80)], 4, folds=([0, 1, 2, 3], [4, 5, 6, 7]))
+    assert draw_split(with_folds, 4, seed=0, fold=1).labelled.tolist() == [4, 5, 6, 7]
+    with pytest.raises(UserError, match="labels is 8, but fold 1 has 4: give labels 4, or fold None to draw them"):
+        draw_split(with_folds, 8, seed=0, fold=1)

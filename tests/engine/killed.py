@@ -1,7 +1,7 @@
 """A training process that is killed with SIGKILL at one moment.
 
 The moment is ``never``, ``resume``, ``step:N`` (before step N), ``checkpoint:N`` (with half of the N-th checkpoint
-written), ``replaced:N`` (the N-th checkpoint in place, the one before not yet removed) or ``record:N`` (in the middle
+written), ``replaced:N`` (the next checkpoint in place, the N-th not yet removed) or ``record:N`` (in the middle
 of the N-th line of metrics).
 """
 
@@ -56,14 +56,14 @@ def arm(moment: str) -> None:
 
         Path.write_bytes = half  # type: ignore[method-assign,assignment]
     elif what == "replaced":
-        iterdir = Path.iterdir
+        unlink = Path.unlink
 
-        def listing(self: Path) -> Any:
-            if self.name == "checkpoint" and due():
+        def removing(self: Path, missing_ok: bool = False) -> None:
+            if self.parent.name == "checkpoint" and self.name.startswith("step-") and due():
                 die()
-            return iterdir(self)
+            unlink(self, missing_ok)
 
-        Path.iterdir = listing  # type: ignore[method-assign]
+        Path.unlink = removing  # type: ignore[method-assign]
     elif what == "record":
         write = recorder.RunRecorder.write
 

@@ -16,8 +16,8 @@ from normatch import recipes
 from normatch.cli import main
 from normatch.config import Config
 from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine.curves import pseudo_label_curves
 from normatch.engine.diagnosis import Alarm, Case, Diagnosis
-from normatch.engine.diagnostics import pseudo_label_curves
 from normatch.engine.progress import Lines, shown
 from normatch.engine.recorder import Record
 from normatch.engine.reference import class_mean_accuracy

@@ -1,18 +1,24 @@
 """The engine's parts against NumPy and plain torch."""
 
 import math
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from normatch.config import Config
 from normatch.data import Dataset
+from normatch.engine import checkpoint
 from normatch.engine.average import Average
-from normatch.engine.diagnostics import pseudo_label_curves
+from normatch.engine.curves import pseudo_label_curves
 from normatch.engine.job import _grey_levels, _statistics
 from normatch.engine.meter import Meter, measure
 from normatch.engine.optimisers import Optimisers
+from normatch.engine.recorder import RunRecorder
+from normatch.engine.runtime import Runtime
 from normatch.engine.schedule import cosine
 from normatch.methods import PseudoLabels
 from normatch.methods.parts.groups import Group, OptimConfig
@@ -171,3 +177,37 @@ def test_what_is_not_finite_is_read_as_none() -> None:
         shares = (torch.tensor([0.5, math.nan]), one.expand(2))
         meter.add(measure({"loss": (torch.tensor(value), one), "shares": shares}))
     assert meter.read() == {"loss": None, "shares": None}
+
+
+def test_the_callers_switches_are_put_back() -> None:
+    runtime = Runtime.of(Config(device="cpu", deterministic=True))
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with runtime.scope():
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_checkpoint_removes_earlier_ones_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / ".step-00000001.safetensors.part").write_bytes(b"cut off")
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, {"x": torch.tensor([float(step)])})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "step-00000002.safetensors"]
+
+
+@pytest.mark.parametrize("resumed_at", [0, 20])
+def test_events_of_steps_that_are_done_again_are_dropped(tmp_path: Path, resumed_at: int) -> None:
+    """TensorBoard shows each step once, that of the checkpoint included."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for begin, steps in ((0, (10, 20, 30)), (resumed_at, range(resumed_at + 10, 50, 10))):
+        with RunRecorder(tmp_path, begin) as recorder:
+            for step in steps:
+                recorder.write(step, {"loss": 1.0})
+        time.sleep(1.1)  # files of events are told apart by the second
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [10, 20, 30, 40]

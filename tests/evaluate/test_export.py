@@ -161,3 +161,16 @@ def test_a_network_that_onnx_cannot_tell_is_named(run: Path, monkeypatch: pytest
         export_run(run)
     assert "\n" not in str(caught.value)
     assert not (run / "model.onnx").exists()
+
+
+def test_a_file_whose_flow_says_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = export._run_torch
+
+    def spoilt(path: Path, inputs: torch.Tensor) -> list[Any]:
+        head, flow, density = honest(path, inputs)
+        return [head, flow, density + 0.01 * (1 + np.abs(density).max())]
+
+    monkeypatch.setattr(export, "_run_torch", spoilt)
+    with pytest.raises(RuntimeError, match=r"flow_log_density of the exported model differ .*: nothing was written"):
+        export_model(served("linear"), "torch", tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -111,6 +112,13 @@ def test_a_changed_added_or_removed_file_is_another_entry(paths: list[Path], cac
     assert not read(paths, cache)[1]
 
 
+def test_another_pillow_is_another_entry(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = cache.key(paths)
+    assert cache.key(paths) == key
+    monkeypatch.setattr(PIL, "__version__", "0.0.0")
+    assert cache.key(paths) != key
+
+
 def test_another_size_is_another_entry_and_knows_the_sizes_seen(paths: list[Path], cache: Cache) -> None:
     small, decoded = read(paths, cache, size=4)
     assert decoded
@@ -187,3 +195,15 @@ def test_listing_and_clearing(paths: list[Path], cache: Cache) -> None:
     assert "damaged" in describe_cache(cache.folder, cache.listing(), cleared=False)
     assert len(cache.clear()) == 2
     assert [path.name for path in entries(cache)] == ["notes.txt"]
+
+
+def test_a_file_with_a_header_alone_counts_the_same_the_second_time(tmp_path: Path, cache: Cache) -> None:
+    """It decides the form by its header, though it cannot be decoded."""
+    grey, colour = tmp_path / "grey.png", tmp_path / "cut.jpg"
+    Image.fromarray(random_bytes(1, 40, 40, 1)[0, :, :, 0]).save(grey)
+    Image.fromarray(random_bytes(1, 200, 150, 3)[0]).save(colour)
+    colour.write_bytes(colour.read_bytes()[:3000])
+    (first, decoded), (second, again) = (read([grey, colour], cache) for _ in range(2))
+    assert (decoded, again) == (True, False)
+    assert first.images.shape == (1, 64, 64, 3)
+    assert_same(first, second)

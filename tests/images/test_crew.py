@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from PIL import Image
 
 from normatch.images import crew as crew_module
 from normatch.images import decode_all
-from normatch.images.crew import crew
+from normatch.images.crew import Crew, crew
+from normatch.images.many import decode_batches
 from normatch.images.worker import Work
 from tests.data.original_formats import random_bytes
 
@@ -84,3 +86,20 @@ def test_a_decompression_bomb_is_unreadable_and_warnings_stay_silent(
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     decoded = decode_all([tmp_path / "large.png"], on_bad="skip")
     assert "exceeds limit of 1000 pixels" in decoded.bad[0]
+
+
+def test_one_crew_reads_all_batches(monkeypatch: pytest.MonkeyPatch, paths: list[Path]) -> None:
+    made: list[int] = []
+
+    @contextmanager
+    def counted(files: int) -> Iterator[Crew]:
+        made.append(files)
+        with crew(files) as do:
+            yield do
+
+    monkeypatch.setattr("normatch.images.many.crew", counted)
+    batches = list(decode_batches(paths, 3, size=8, channels=3, on_bad="skip"))
+    assert made == [len(paths)]
+    whole = decode_all(paths, size=8, channels=3, on_bad="skip")
+    np.testing.assert_array_equal(np.concatenate([batch.images for batch in batches]), whole.images)
+    np.testing.assert_array_equal(np.concatenate([batch.kept for batch in batches]), whole.kept)

@@ -74,10 +74,10 @@ def test_transparent_is_white(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 def test_sixteen_bits(tmp_path: Path, suffix: str) -> None:
-    deep = np.array([[0, 256, 32_768, 65_535]], np.uint16)
+    deep = np.array([[0, 200, 256, 32_768, 65_400, 65_535]], np.uint16)
     path = save(Image.fromarray(deep), tmp_path / f"deep.{suffix}")
-    assert decode(path, None, 1)[..., 0].tolist() == [[0, 1, 128, 255]]
-    assert decode_all([path]).images.shape == (1, 1, 4, 1)
+    assert decode(path, None, 1)[..., 0].tolist() == [[0, 1, 1, 128, 254, 255]]
+    assert decode_all([path]).images.shape == (1, 1, 6, 1)
 
 
 def test_other_modes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from normatch.images import FACTS, facts_of
-from normatch.images.likeness import NEAR, alike, groups
+from normatch.images.likeness import NEAR, _join, alike, groups
 
 
 def crops(n: int, side: int = 120) -> list[Image.Image]:
@@ -86,6 +87,39 @@ def test_the_bands_miss_no_pair(hashes: list[int], data: st.DataObject) -> None:
                     together[k] = together[i]
     expected = {tuple(sorted(group)) for group in together.values() if len(group) > 1}
     assert {tuple(group.tolist()) for group in alike(looks, thumbnails)} == expected
+
+
+def joined(n: int, pairs: list[tuple[int, int]]) -> list[int]:
+    """The last leader of each of ``n``, after the pairs were joined in turn."""
+    leader = np.arange(n)
+    first, second = np.array(pairs, np.int64).reshape(-1, 2).T
+    _join(leader, first, second)
+    while (leader[leader] != leader).any():
+        leader = leader[leader]
+    return leader.tolist()
+
+
+def least_reached(n: int, pairs: list[tuple[int, int]]) -> list[int]:
+    """The least of all that each of ``n`` reaches by way of pairs, breadth first."""
+    found = []
+    for start in range(n):
+        reached = [start]
+        for at in reached:
+            beside = [b if a == at else a for a, b in pairs if at in (a, b)]
+            reached += [i for i in dict.fromkeys(beside) if i not in reached]
+        found.append(min(reached))
+    return found
+
+
+def test_a_chain_joined_from_its_end_is_one_group() -> None:
+    assert joined(5, [(2, 3), (1, 2), (0, 1), (3, 4)]) == [0] * 5
+
+
+@given(st.permutations(range(20)), st.permutations(range(19)), st.integers(16, 19))
+def test_chains_joined_in_any_order_are_the_groups_that_they_link(chain: list[int], order: list[int], n: int) -> None:
+    links = [(min(link), max(link)) for link in pairwise(chain)]
+    pairs = [links[i] for i in order[:n]]
+    assert joined(20, pairs) == least_reached(20, pairs)
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -36,6 +36,13 @@ def test_a_uniform_batch_stays_as_it_is() -> None:
     torch.testing.assert_close(Alignment(10)(p), p)
 
 
+def test_a_rare_class_is_divided_by_its_mean_however_small() -> None:
+    batch = np.array([[1.5e-5, 1 - 1.5e-5], [0.5e-5, 1 - 0.5e-5]], np.float32)
+    got = Alignment(classes=2, batches=1)(torch.from_numpy(batch)).numpy()
+    np.testing.assert_allclose(got, numpy_alignment([batch], 1), rtol=2e-5)
+    np.testing.assert_allclose(got[:, 0], [0.6, 1 / 3], rtol=1e-3)
+
+
 def test_a_class_that_was_never_predicted_gives_no_nan() -> None:
     p = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     assert torch.isfinite(Alignment(2)(p)).all()

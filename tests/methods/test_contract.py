@@ -95,6 +95,20 @@ def test_the_same_state_gives_the_same_step(name: str) -> None:
     assert {k: v.item() for k, v in losses.items()} == {k: v.item() for k, v in again.items()}
 
 
+@each_variant
+def test_what_it_remembers_is_in_its_state(name: str, choices: dict[str, object]) -> None:
+    """Else no checkpoint would keep it, nor would it follow the method to another device."""
+    method = make_method(name, **choices).train()
+    method(make_batch(method))
+    strays = [
+        f"{where}.{attribute}"
+        for where, module in method.named_modules()
+        for attribute, value in vars(module).items()
+        if isinstance(value, torch.Tensor)
+    ]
+    assert strays == []
+
+
 @each_method
 def test_has_a_summary(name: str) -> None:
     assert methods.get(name).summary

@@ -108,3 +108,17 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
 def test_contradictions_are_named(choices: dict[str, object], names: str) -> None:
     with pytest.raises(UserError, match=names):
         NorMatchSettings(**choices).check()  # type: ignore[arg-type]
+
+
+def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s() -> None:
+    torch.manual_seed(0)
+    method = make_method("normatch", means="normal").eval()
+    batch = make_batch(method)
+    pseudo = method(batch).pseudo
+    head, flow, _ = method.model.opinions(batch.unlabelled[0])
+    assert flow is not None
+    aligned = head / head.mean(0)
+    aligned /= aligned.sum(1, keepdim=True)
+    torch.testing.assert_close(pseudo.confidence, aligned.amax(1))
+    torch.testing.assert_close(pseudo.auxiliary, flow.amax(1))
+    assert not torch.allclose(pseudo.confidence, pseudo.auxiliary, atol=0.01)

@@ -17,9 +17,10 @@ TABLE = {
     "agreement without confidence": ([[0.51, 0.49]], [[[0.5001, 0.4999]]], 1.0, 0.0, True),
     "disagreement, main less sure": ([[0.6, 0.4]], [[[0.2, 0.8]]], 0.6, 0.0, False),
     "disagreement, flow less sure": ([[0.9, 0.1]], [[[0.3, 0.7]]], 0.7, 0.0, False),
-    "a tie goes to the first class": ([[0.5, 0.5]], [[[0.7, 0.3]]], 1.0, 0.0, True),
-    "a tie against the second class": ([[0.5, 0.5]], [[[0.3, 0.7]]], 0.5, 0.0, False),
-    "two ties agree": ([[0.5, 0.5]], [[[0.5, 0.5]]], 1.0, 0.0, True),
+    "a tie names no class": ([[0.7, 0.3]], [[[0.5, 0.5]]], 0.5, 0.0, False),
+    "a tie of the main one": ([[0.5, 0.5]], [[[0.3, 0.7]]], 0.5, 0.0, False),
+    "two ties do not agree": ([[0.5, 0.5]], [[[0.5, 0.5]]], 0.5, 0.0, False),
+    "a tie of others than the largest": ([[0.6, 0.2, 0.2]], [[[0.4, 0.3, 0.3]]], 1.0, 0.0, True),
     "three agree": ([[0.6, 0.4]], [[[0.9, 0.1]], [[0.7, 0.3]]], 1.0, 0.0, True),
     "first of three differs": ([[0.4, 0.6]], [[[0.9, 0.1]], [[0.7, 0.3]]], 0.6, 0.0, False),
     "second of three differs": ([[0.6, 0.4]], [[[0.2, 0.8]], [[0.9, 0.1]]], 0.6, 0.0, False),
@@ -42,8 +43,9 @@ def numpy_consensus(ps: Floats) -> Floats:
     """Eq. 3 for classifiers ps (J, N, K), item by item."""
     weights = []
     for i in range(ps.shape[1]):
-        choices = {int(np.argmax(p[i])) for p in ps}
-        weights.append(1.0 if len(choices) == 1 else min(float(p[i].max()) for p in ps))
+        named = {tuple(np.flatnonzero(p[i] == p[i].max())) for p in ps}
+        agree = len(named) == 1 and len(named.pop()) == 1
+        weights.append(1.0 if agree else min(float(p[i].max()) for p in ps))
     return np.array(weights)
 
 

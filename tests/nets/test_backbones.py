@@ -132,6 +132,15 @@ def test_part_of_a_batch_is_normalised_by_all_of_it() -> None:
         assert torch.equal(ours, theirs)
 
 
+def test_a_partial_pass_takes_statistics_in_float32() -> None:
+    x = torch.randn(64, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 3 + 20
+    norm = nn.BatchNorm2d(3)
+    low = x.bfloat16()
+    exact = nn.BatchNorm2d(3)(low.float())
+    far, near = ((out.float() - exact).abs().mean() for out in (_normalise_part(norm, low, 40), norm(low)))
+    assert far < 1.2 * near
+
+
 def test_a_partial_gradient_is_orthogonal_to_shift_and_scale() -> None:
     """As behind any batch norm: weights of a convolution before it neither grow nor shrink by the gradient."""
     norm = nn.BatchNorm2d(3).double().train()

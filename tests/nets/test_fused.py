@@ -73,28 +73,6 @@ def test_equals_the_modules(items: int, learning: int, side: int, depth: int, wi
     assert far(got, expected) < 1.3 * far(everything(plain, z, learning), expected)
 
 
-@needs_kernels
-@pytest.mark.parametrize(("side", "depth", "width", "channels"), [(8, 10, 2, 3), (12, 10, 1, 1), (10, 16, 4, 3)])
-def test_equals_the_modules_at_inference(side: int, depth: int, width: int, channels: int) -> None:
-    from normatch.nets.fused.wide_resnet import wide_resnet_by_running_statistics
-
-    net = network(depth, width, channels)
-    images = torch.randn(5, channels, side, side, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    with torch.no_grad():
-        for _ in range(3):
-            net(2 * images + 1)  # running statistics that are neither their start nor the batch's
-        exact = copy.deepcopy(net).double().eval()(images.double())
-        dtype = torch.float32 if INTERPRETED else torch.bfloat16
-        ours = wide_resnet_by_running_statistics(images, *net._parts(), dtype, zoo.SLOPE)
-        if INTERPRETED:
-            assert (ours - exact).norm() / exact.norm() < 1e-5
-            return
-        net.eval().plain = True
-        with torch.autocast("cuda", torch.bfloat16):
-            theirs = net(images)
-    assert (ours - exact).norm() < 1.3 * (theirs - exact).norm()
-
-
 @needs_triton
 @needs_gpu
 def test_a_network_in_training_uses_it_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> dict[
         "validation": tiny_config.replace(validation=0.1),
         "mlp": tiny_config.replace(settings=NorMatchSettings(auxiliary="mlp")),
         "nothing-held-out": tiny_config.replace(test_share=0.0),
-        "vectors": own(str(vectors)).replace(**short),
+        "vectors": own(str(vectors)).replace(test_share=0.2, **short),
     }
     return {name: train(config, folder / name).path for name, config in configs.items()}

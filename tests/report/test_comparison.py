@@ -10,6 +10,7 @@ from scipy.stats import binomtest
 
 from normatch.cli import main
 from normatch.report import compare, write_comparison
+from normatch.report.comparison import Match, verdict
 from tests.report.test_report import check_page
 
 
@@ -98,3 +99,17 @@ def test_wrong_input_is_one_line(runs: dict[str, Path], tmp_path: Path, capsys: 
         captured = capsys.readouterr()
         assert message in captured.err, message
         assert (captured.err.count("\n"), captured.out) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("p", "said"),
+    [
+        (0.04, "p = 0.04: they differ"),
+        (0.05, "p = 0.05: no clear difference"),
+        (0.2, "p = 0.2: no clear difference"),
+    ],
+)
+def test_two_runs_differ_below_five_per_cent(p: float, said: str) -> None:
+    match = Match("one", "two", n=90, won=7, lost=3, p=p, why_not=None)
+    expected = f"one and two: 7 of 90 items right only in the first, 3 only in the second, {said}"
+    assert verdict(match) == expected

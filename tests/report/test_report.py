@@ -1,6 +1,7 @@
 """The page of a run: whole in itself, readable by all, and its numbers those of scikit-learn."""
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -14,14 +15,18 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
 
 from normatch.cli import main
+from normatch.engine import train
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.calibration import calibration_error
+from normatch.evaluate.metrics import per_class
 from normatch.evaluate.predictor import load
+from normatch.recipes import own
 from normatch.report import numbers_of, write_report
 from normatch.report.evidence import gather
-from normatch.report.findings import MOST_POINTS, curves_of
+from normatch.report.findings import MOST_POINTS, curves_of, examine
+from normatch.report.sections.classes import classes
 
 KINDS = ["normatch", "fixmatch", "supervised", "validation", "mlp", "nothing-held-out", "vectors"]
 VOID = {"meta", "img", "br", "link"}
@@ -83,7 +88,8 @@ def check_page(path: Path) -> Page:
     assert [h for h, _ in page.elements if h == "h1"] == ["h1"]
     assert page.all("html")[0]["lang"] == "en"
     assert any(m.get("name") == "viewport" for m in page.all("meta"))
-    assert not re.search(r"\b(nan|inf|None)\b", " ".join(page.words))
+    # But in the command line, where it is what a flag may say.
+    assert not re.search(r"\b(nan|inf|None)\b", re.sub(r"--[\w.-]+ None", "", " ".join(page.words)))
     return page
 
 
@@ -309,3 +315,51 @@ def test_the_verb_writes_into_the_run_or_prints_numbers(
     capsys.readouterr()
     assert main(["report", str(run), "--device", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == numbers_in(run / "report.html")
+
+
+def test_accuracies_are_told_apart_by_whether_head_and_flow_agree(runs: dict[str, Path]) -> None:
+    evidence = gather(runs["normatch"], device="cpu")
+    assert evidence.held_out is not None
+    truth, rng = evidence.held_out.dataset.labels, np.random.default_rng(0)
+    head, other = (np.where(rng.uniform(size=360) < p, truth, rng.integers(0, 10, 360)) for p in (0.5, 0.8))
+    opinions = dataclasses.replace(evidence.held_out, logits=9 * np.eye(10)[head], auxiliary=np.eye(10)[other])
+    found = examine(dataclasses.replace(evidence, held_out=opinions)).agreement
+    assert found is not None
+    agree = head == other
+    assert (found.n, found.agree) == (360, agree.sum())
+    assert found.accuracy_agree == accuracy_score(truth[agree], head[agree])
+    assert found.accuracy_disagree == accuracy_score(truth[~agree], head[~agree])
+    assert found.accuracy_auxiliary == accuracy_score(truth, other)
+
+
+def test_labels_that_the_run_did_not_use_score_no_agreement(runs: dict[str, Path]) -> None:
+    found = numbers_of(runs["nothing-held-out"], device="cpu")["agreement"]
+    assert found["of"] == "unlabelled training items"
+    assert [found[f"accuracy_{name}"] for name in ("agree", "disagree", "auxiliary")] == [None] * 3
+
+
+def test_unlabelled_items_are_drawn_from_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.repeat(np.arange(3), 100)
+    np.savez(tmp_path / "sorted.npz", x=np.random.default_rng(0).normal(size=(300, 4)), y=labels)
+    config = own(str(tmp_path / "sorted.npz")).replace(steps=2, epoch=1, batch=6, ratio=2, labels=30, device="cpu")
+    run = train(config, tmp_path / "run")
+    monkeypatch.setattr("normatch.report.evidence.UNLABELLED_SAMPLE", 20)
+    found = gather(run.path, device="cpu").unlabelled
+    assert found is not None
+    drawn = found.items.tolist()
+    assert len(set(drawn)) == 20
+    assert set(drawn) <= set(run.split.unlabelled.tolist())
+    assert drawn != run.split.unlabelled[:20].tolist()
+    assert set(labels[drawn]) == {0, 1, 2}
+
+
+def test_the_pairs_most_often_confused_come_first(runs: dict[str, Path]) -> None:
+    names, counts = ("ant", "bee", "cat"), [[9, 1, 5], [0, 9, 2], [3, 0, 9]]
+    found = dataclasses.replace(
+        examine(gather(runs["normatch"], device="cpu")),
+        classes=names,
+        confusion=counts,
+        per_class=per_class(np.array(counts), names),
+    )
+    said = "truth → answer (times): ant → cat (5), cat → ant (3), bee → cat (2), ant → bee (1)."
+    assert said in str(classes(found))

@@ -126,3 +126,17 @@ def test_a_scaled_run_is_looked_at_often_enough_and_not_too_often(epochs: int, e
 def test_scaling_to_the_whole_changes_nothing(epochs: int, epoch: int) -> None:
     whole = Config(steps=epochs * epoch, epoch=epoch, evaluate_every=math.ceil(epoch / 3))
     assert scaled(whole, whole.steps) == whole
+
+
+@pytest.mark.parametrize(
+    ("epoch", "evaluations", "checkpoints"),
+    [
+        pytest.param(64, 512, 1024, id="evaluations are more frequent than checkpoints"),
+        pytest.param(2048, 2048, 2048, id="a checkpoint comes with every evaluation"),
+    ],
+)
+def test_checkpoints_are_1024_steps_apart_or_as_far_as_evaluations(
+    epoch: int, evaluations: int, checkpoints: int
+) -> None:
+    short = scaled(Config(steps=2**17, epoch=2 * epoch), 2**16)
+    assert (short.epoch, short.evaluate_every, short.checkpoint_every) == (epoch, evaluations, checkpoints)

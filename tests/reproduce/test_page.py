@@ -71,6 +71,9 @@ def test_gains_stand_below_their_table(reached: dict[str, list[float]], results:
         paper = [cell.paper["accuracy"].value for cell in (*row.cells, *first.cells)]
         assert line["paper"] == signed(paper[0] - paper[1])
         assert (line["n"], line["steps"]) == ("3", "4,096")
+        low, high = (float(end.replace("−", "-")) for end in line["95 % interval of the mean"].split(" to "))
+        assert (low + high) / 2 == pytest.approx(gain.mean(), abs=0.006)
+        assert high - low == pytest.approx(2 * 4.3027 * gain.std(ddof=1) / 3**0.5, abs=0.02)
 
 
 def test_one_run_has_no_spread() -> None:

@@ -19,7 +19,6 @@ __all__ = [
     "list_corpus",
     "list_folder",
     "list_unlabelled",
-    "read_folder",
     "read_listings",
 ]
 
@@ -62,11 +61,6 @@ class Listings:
                     f"{f'as {label!r}' if label else 'unlabelled'}: give a folder of other images"
                 )
         return replace(self, train=self.train + more)
-
-
-def read_folder(where: Path) -> Corpus:
-    """The images of a folder, as :func:`list_corpus` finds them."""
-    return read_listings(list_corpus(where))
 
 
 def list_corpus(where: Path) -> Listings:

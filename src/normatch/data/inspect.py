@@ -63,6 +63,7 @@ def inspect(
     Two items are duplicates if their pixels are equal, and near duplicates if they look alike
     (:mod:`normatch.images.likeness`). Nothing is changed, and unreadable files are only listed.
     """
+    unlabelled = unlabelled.expanduser() if unlabelled else None
     listings = find_listings(data, "skip")
     if listings is None:
         items = _from_corpus(load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading))

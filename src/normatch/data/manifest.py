@@ -3,17 +3,11 @@
 import csv
 from pathlib import Path
 
-from normatch.data.dataset import Corpus
-from normatch.data.folder import Listing, Listings, read_listings
+from normatch.data.folder import Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
 
-__all__ = ["list_manifest", "read_manifest"]
-
-
-def read_manifest(path: Path) -> Corpus:
-    """The images that ``path`` lists."""
-    return read_listings(list_manifest(path))
+__all__ = ["list_manifest"]
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:

@@ -60,7 +60,7 @@ def draw_split(
             np.concatenate([_draw(free[truth[free] == c], each, seed, c, classes) for c in range(len(classes))])
         )
     else:
-        labelled = _fold(corpus, fold, validating)
+        labelled = _fold(corpus, fold, validating, labels)
     excluded = validating if include_labelled else np.concatenate([validating, labelled])
     unlabelled = np.setdiff1d(np.arange(len(truth)), excluded)
     return Split(labelled, unlabelled, validating)
@@ -84,10 +84,15 @@ def _labels_per_class(labels: int | None, classes: int) -> int | None:
     return labels // classes
 
 
-def _fold(corpus: Corpus, fold: int, validating: Indices) -> Indices:
+def _fold(corpus: Corpus, fold: int, validating: Indices, labels: int | None) -> Indices:
     if not 0 <= fold < len(corpus.folds):
         has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds"
         raise UserError(f"fold is {fold}: data set {corpus.name!r} {has}")
+    if labels not in (None, len(corpus.folds[fold])):
+        raise UserError(
+            f"labels is {labels}, but fold {fold} has {len(corpus.folds[fold])}: "
+            f"give labels {len(corpus.folds[fold])}, or fold None to draw them"
+        )
     labelled = np.setdiff1d(corpus.folds[fold], validating)
     missing = set(range(len(corpus.train.classes))) - set(corpus.train.labels[labelled].tolist())
     if missing:

@@ -44,6 +44,8 @@ def bench(
     """
     if repeats < 1 or seconds <= 0:
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
+    if items is not None and items < 1:
+        raise UserError(f"items is {items}: give a positive number of images")
     start = time.perf_counter()
     corpus = _noise(config, items) if config.data in sources else open_corpus(config)
     job = prepare(config, corpus)

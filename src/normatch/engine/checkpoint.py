@@ -22,9 +22,9 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
     path = folder / f"step-{step:08d}.safetensors"
     with replacing(path) as part:
         part.write_bytes(save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
-    for other in folder.iterdir():
-        if other != path:
-            other.unlink()
+    cut_off = folder.glob(".step-*.safetensors.part")
+    for other in (*cut_off, *(file for earlier, file in _steps(folder).items() if earlier != step)):
+        other.unlink()
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
@@ -37,7 +37,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
         return step, load_file(found[step])
     except SafetensorError as error:
         raise UserError(
-            f"checkpoint {found[step]} is damaged ({error}): remove it to go on from an earlier one"
+            f"checkpoint {found[step]} is damaged ({error}): restore it, or remove it to train from the start again"
         ) from error
 
 

@@ -86,7 +86,9 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
     on_host = stays_on_host(config.pool, corpus, runtime.device)
     split = draw(config, corpus)
     method_type = methods.get(config.method)
-    backbone = suitable_backbone(corpus.train.shape) if config.backbone == "auto" else config.backbone
+    backbone = config.backbone
+    if backbone == "auto":
+        backbone = suitable_backbone(corpus.train.shape, quick=runtime.device.type == "cpu")
     centre, scale = _statistics(corpus.train)
     expected = find_backbone(backbone).statistics
     mean, std = expected(corpus.train.shape) if expected else (tuple(centre.tolist()), tuple(scale.tolist()))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normatch.engine.diagnostics import Mean
+from normatch.engine.curves import Mean
 
 __all__ = ["Measured", "Meter", "Reading", "measure"]
 

@@ -56,10 +56,10 @@ quiet: Progress = _Quiet()
 
 
 @contextmanager
-def shown(title: str, done: int = 0) -> Iterator[Progress]:
+def shown(title: str) -> Iterator[Progress]:
     """A live bar if standard error is a terminal, else a line every few seconds."""
     if sys.stderr.isatty():
-        with _Bar(title, done) as progress:
+        with _Bar(title) as progress:
             yield progress
     else:
         yield Lines(title)
@@ -142,7 +142,7 @@ class _Summary:
 class _Bar:
     """A live bar; what else is to be said goes above it."""
 
-    def __init__(self, title: str, done: int) -> None:
+    def __init__(self, title: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -157,7 +157,7 @@ class _Bar:
             TextColumn("{task.fields[metrics]}"),
         )
         self._bar = RichProgress(*columns, console=Console(stderr=True))
-        self._task = self._bar.add_task(title, total=None, completed=done, speed="", metrics="")
+        self._task = self._bar.add_task(title, total=None, speed="", metrics="")
 
     def __enter__(self) -> "_Bar":
         self._bar.start()

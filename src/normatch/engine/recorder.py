@@ -42,7 +42,7 @@ class RunRecorder:
 
         self._folder = folder
         self._lines = (folder / "metrics.jsonl").open("a", encoding="utf-8")
-        self._events: Any = SummaryWriter(str(folder / "events"), purge_step=resumed_at or None)
+        self._events: Any = SummaryWriter(str(folder / "events"), purge_step=resumed_at + 1)
 
     def __enter__(self) -> "RunRecorder":
         return self

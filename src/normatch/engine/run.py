@@ -44,8 +44,10 @@ class Run:
 
     @staticmethod
     def must_be_new(path: Path) -> None:
-        if path.exists():
+        if (path / "config.json").is_file():
             raise UserError(f"{path} exists already: continue it with --resume, or choose another --out")
+        if path.exists():
+            raise UserError(f"{path} exists already and is no run: choose another --out")
 
     @classmethod
     def open(cls, path: Path) -> "Run":
@@ -88,7 +90,7 @@ class Run:
         """What the run reached: accuracy of the last averaged weights, steps, time, hardware, versions, date."""
         if not self.finished:
             raise UserError(f"{self.path} is not finished: continue it with --resume")
-        result: dict[str, Any] = read_json(self.path / "result.json")
+        result: dict[str, Any] = self._read("result.json")
         return result
 
     @property
@@ -110,9 +112,14 @@ class Run:
     @property
     def warnings(self) -> list[dict[str, Any]]:
         """What was noticed while it trained: name, step, message and remedy of each warning."""
-        path = self.path / "warnings.json"
-        warnings: list[dict[str, Any]] = read_json(path) if path.is_file() else []
+        warnings: list[dict[str, Any]] = self._read("warnings.json") if (self.path / "warnings.json").is_file() else []
         return warnings
+
+    def _read(self, name: str) -> Any:
+        try:
+            return read_json(self.path / name)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / name} cannot be read ({reason(error)}): restore it") from error
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         path = self.path / "metrics.jsonl"

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from normatch.config import Config
+from normatch.device import device_of
 from normatch.engine.memory import kept_memory
 from normatch.errors import UserError
 from normatch.methods import methods
@@ -37,10 +38,7 @@ class Runtime:
 
     @classmethod
     def of(cls, config: Config) -> "Runtime":
-        has_cuda = torch.cuda.is_available()
-        if config.device == "cuda" and not has_cuda:
-            raise UserError("device is 'cuda', but torch sees no GPU here: choose 'cpu' or 'auto'")
-        device = torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
+        device = device_of(config.device)
         on_gpu = device.type == "cuda"
         if config.compile == "on" and not on_gpu:
             raise UserError("compile is 'on', but steps are captured on a GPU only: choose 'auto' or 'off'")
@@ -76,6 +74,7 @@ class Runtime:
         """torch's global switches as this run needs them; the caller's switches and random state are put back."""
         before = (
             torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
             torch.backends.cudnn.benchmark,
             torch.backends.cudnn.allow_tf32,
         )
@@ -93,8 +92,8 @@ class Runtime:
             try:
                 yield
             finally:
-                torch.use_deterministic_algorithms(before[0])
-                torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[1:]
+                torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+                torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[2:]
 
 
 def _obstacle(method: str) -> str | None:

@@ -13,7 +13,7 @@ from normatch.augment import Numbers, Views
 from normatch.config import Config
 from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
-from normatch.engine.diagnostics import Mean, pseudo_label_curves
+from normatch.engine.curves import Mean, pseudo_label_curves
 from normatch.engine.feed import feed_from
 from normatch.engine.graphs import capture
 from normatch.engine.meter import Measured, Meter, measure

@@ -28,7 +28,7 @@ from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
 from normatch.weights import save_model
 
-__all__ = ["Loop", "run_folder", "train"]
+__all__ = ["MAY_DIFFER", "Loop", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Fields that say where a run is trained, not what it is: a resumed run may change them."""

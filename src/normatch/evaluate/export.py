@@ -31,7 +31,7 @@ Format = Literal["onnx", "torch"]
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 
-TOLERANCES = {"probabilities": 1e-4, "flow_log_density": 1e-3}
+TOLERANCES = {"probabilities": 1e-4, "flow_probabilities": 1e-3, "flow_log_density": 1e-3}
 """By which the file's answers may differ from the model's own, as a share of the largest of these above 1."""
 
 CHECKED = 16

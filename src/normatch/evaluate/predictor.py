@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.data import Files, Items, OnBad, Rows
+from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.model import Model
 from normatch.weights import load_model
@@ -45,12 +46,7 @@ def load(run: Path | str, device: str = "cpu") -> "Predictor":
 
     Reads ``model.safetensors`` and ``model.json`` only: the training config and data are not needed.
     """
-    has_cuda = torch.cuda.is_available()
-    if device == "auto":
-        device = "cuda" if has_cuda else "cpu"
-    if device.startswith("cuda") and not has_cuda:
-        raise UserError(f"device is {device!r}, but torch sees no GPU here: choose 'cpu' or 'auto'")
-    return Predictor(load_model(Path(run)).to(device))
+    return Predictor(load_model(Path(run)).to(device_of(device)))
 
 
 class Predictor:

@@ -9,8 +9,8 @@ from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
-from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
+from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 
@@ -30,12 +30,9 @@ def score_run(
     config = run.config.replace(device=device)
     if data_root is not None:
         config = config.replace(data_root=data_root)
-    model = load(path, str(Runtime.of(config).device))
+    model = load(path, device)
     corpus = open_corpus(config, reading)
-    if corpus.train.classes != model.classes:
-        raise UserError(
-            f"{config.data} has other classes now than {path} was trained on: give the data it was trained on"
-        )
+    must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
     which, items = held_out(run, corpus, on)
     return {"evaluated_on": which} | scores(model.predict_proba(items.inputs), items.labels, items.classes)
 
@@ -62,8 +59,6 @@ def held_out(
             return "test", corpus.test.subset(known)
     validation = run.split.validation
     if on in ("auto", "validation") and len(validation):
-        if validation.max() >= len(corpus.train):
-            raise UserError(f"{corpus.name} has fewer items now than {run.path} was trained on: restore them")
         return "validation", corpus.train.subset(validation)
     held = "labelled test items" if on == "test" else "validation items" if on == "validation" else "held-out items"
     raise UserError(f"{run.path} has no {held}: train with --test-share or --validation to hold some out")

@@ -71,10 +71,13 @@ class Cache:
         return digest.hexdigest()
 
     def facts(self, key: str) -> NDArray[Any] | None:
-        """The facts of the listed images, whatever form they were decoded to."""
+        """The facts of the listed images, whatever form they were decoded to; None unless all of them are known.
+
+        An entry has none of a file that could not be decoded, though its header may have been read for the form.
+        """
         for path in sorted(self.folder.glob(f"{key}-*{SUFFIX}")):
             about = _about(path)
-            if about is not None:
+            if about is not None and not about.bad:
                 return about.facts
         return None
 

@@ -102,9 +102,14 @@ def _bits_set(values: Hashes) -> NDArray[np.uint8]:
 
 def _join(leader: Indices, first: Indices, second: Indices) -> None:
     """Union: each pair's groups get one leader, the earlier."""
-    for a, b in zip(first.tolist(), second.tolist(), strict=True):
-        while leader[a] != a:
-            a = leader[a] = leader[leader[a]]
-        while leader[b] != b:
-            b = leader[b] = leader[leader[b]]
+    for pair in zip(first.tolist(), second.tolist(), strict=True):
+        a, b = (_leader(leader, item) for item in pair)
         leader[max(a, b)] = min(a, b)
+
+
+def _leader(leader: Indices, item: int) -> int:
+    """The leader of an item's group; the way to it is halved for the next who asks."""
+    while leader[item] != item:
+        leader[item] = leader[leader[item]]
+        item = int(leader[item])
+    return item

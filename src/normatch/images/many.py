@@ -87,10 +87,7 @@ def decode_all(
         entry = cache.open(key, form) if cache else None
         if entry is None:
             entry = _decode(paths, form, workers(), progress, cache, key)
-    if entry.bad and on_bad == "stop":
-        raise _complaint(paths, entry.bad)
-    kept = np.setdiff1d(np.arange(len(paths)), np.array(list(entry.bad), np.int64))
-    return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
+    return _result(paths, entry, on_bad)
 
 
 def decode_batches(
@@ -101,17 +98,27 @@ def decode_batches(
     ``kept`` counts from the start of ``paths``.
     """
 
+    form = *_sides(size), channels
+
     def read(start: int) -> Decoded:
-        decoded = decode_all(paths[start : start + batch], size=size, channels=channels, on_bad=on_bad)
+        some = paths[start : start + batch]
+        decoded = _result(some, _decode(some, form, do, silent, None, ""), on_bad)
         return replace(decoded, kept=decoded.kept + start)
 
     ahead: deque[Future[Decoded]] = deque()
-    with ThreadPoolExecutor(1) as reader:
+    with crew(len(paths)) as do, ThreadPoolExecutor(1) as reader:
         for start in range(0, len(paths), batch):
             ahead.append(reader.submit(read, start))
             if len(ahead) == 2:
                 yield ahead.popleft().result()
         yield from (last.result() for last in ahead)
+
+
+def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad) -> Decoded:
+    if entry.bad and on_bad == "stop":
+        raise _complaint(paths, entry.bad)
+    kept = np.setdiff1d(np.arange(len(paths)), np.array(list(entry.bad), np.int64))
+    return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
 
 
 def common_side(sides: Sequence[float] | NDArray[Any], largest: int = SIZES[-1]) -> int:

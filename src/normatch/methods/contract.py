@@ -52,7 +52,8 @@ class Batch(NamedTuple):
     unlabelled: tuple[Tensor, ...]
     """The unlabelled images, one tensor for each view asked for."""
     positions: Tensor
-    """(μB,) which of the unlabelled images these are, 0 … Task.unlabelled − 1."""
+    """(μB,) which of the unlabelled images these are, 0 … Task.unlabelled − 1. Where one epoch ends and the next begins
+    within a batch, an image may be there twice."""
     step: Tensor
     """() steps done before this one, on the device."""
     teacher: Model

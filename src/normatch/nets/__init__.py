@@ -6,6 +6,7 @@
 """
 
 from normatch.nets.backbone import (
+    SMALL,
     Backbone,
     BackboneSpec,
     ImageShapes,
@@ -20,6 +21,7 @@ from normatch.nets.backbone import (
 )
 
 __all__ = [
+    "SMALL",
     "Backbone",
     "BackboneSpec",
     "ImageShapes",

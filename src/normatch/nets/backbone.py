@@ -10,6 +10,7 @@ from normatch.errors import UserError
 from normatch.registry import Registry
 
 __all__ = [
+    "SMALL",
     "Backbone",
     "BackboneSpec",
     "ImageShapes",
@@ -126,6 +127,9 @@ class BackboneSpec:
 TINY = 16
 """Images up to this side get the network for tiny images where the choice is ours."""
 
+SMALL = 32
+"""Without a GPU, where the time of a step grows with the number of pixels, images up to this side do."""
+
 backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.zoo")
 
 families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbones", package="normatch.nets.zoo")
@@ -143,13 +147,17 @@ def find_backbone(name: str) -> BackboneSpec:
     return families.get(family)(member) if colon and family in families else backbones.get(name)
 
 
-def suitable_backbone(shape: Shape) -> str:
+def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     """The name of the backbone that the paper, or we where it has none, would take for items of this shape.
+
+    ``quick`` is for a machine without a GPU: small images then get a small network.
 
     >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))
     ('small-wide', 'wrn-28-2', 'resnet-18')
+    >>> suitable_backbone((3, 32, 32), quick=True)
+    'small-wide'
     """
-    tiny = len(shape) == 3 and max(shape[1:]) <= TINY
+    tiny = len(shape) == 3 and max(shape[1:]) <= (SMALL if quick else TINY)
     order = ("small-wide", "wrn-28-2", "resnet-18", "mlp") if tiny else ("wrn-28-2", "resnet-18", "small-wide", "mlp")
     found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
     if found is None:

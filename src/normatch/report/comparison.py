@@ -12,9 +12,10 @@ from normatch.columns import aligned
 from normatch.config import flat, to_json
 from normatch.engine.run import Run
 from normatch.errors import UserError
+from normatch.evaluate.answers import Answers, read_answers
 from normatch.evaluate.significance import mcnemar, wilson_interval
 from normatch.files import read_json
-from normatch.report.evidence import Answers, read_answers, read_records
+from normatch.report.evidence import read_records
 from normatch.report.findings import Curve, curves_of
 
 __all__ = ["Comparison", "Match", "Row", "compare", "describe"]

@@ -1,7 +1,5 @@
 """What there is to say of a finished run: its files, and where its data is still there, what its model says of it."""
 
-import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,40 +10,23 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset, Pool
+from normatch.device import device_of
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
-from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
+from normatch.evaluate.answers import Answers, must_be_the_same, read_answers
 from normatch.evaluate.calibration import soften
 from normatch.evaluate.score import held_out
-from normatch.files import read_json
-from normatch.flow import NormalizingFlowClassifier
 from normatch.inference import features
 from normatch.methods import methods
 from normatch.model import Model
 from normatch.seeding import permutation
 from normatch.weights import load_model
 
-__all__ = ["Answers", "Evidence", "Flow", "Opinions", "gather", "read_answers", "read_records"]
+__all__ = ["Evidence", "Flow", "Opinions", "gather", "read_records"]
 
 UNLABELLED_SAMPLE = 5000
 """Unlabelled items that the model looks at again: enough for the shares of classes, quick without a GPU."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Held-out items whose class is known, and what the model answered."""
-
-    which: Literal["test", "validation"]
-    items: NDArray[np.int64]
-    """(N,) their numbers: in predictions.csv for a test set, among the training items for validation."""
-    labels: NDArray[np.int64]
-    guess: NDArray[np.int64]
-    confidence: NDArray[np.float64]
-
-    @property
-    def correct(self) -> NDArray[np.bool_]:
-        return np.asarray(self.guess == self.labels)
 
 
 @dataclass(frozen=True)
@@ -127,7 +108,7 @@ def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "c
     result, config = run.result, run.config.replace(device=device)
     if data_root is not None:
         config = config.replace(data_root=data_root)
-    model = load_model(path).to(Runtime.of(config).device)
+    model = load_model(path).to(device_of(device))
     answers = read_answers(run, model.spec.classes)
     held: Opinions | None = None
     validation: Opinions | None = None
@@ -135,14 +116,14 @@ def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "c
     gone: str | None = None
     try:
         corpus = open_corpus(config)
-        _must_be_the_same(run, corpus, model, answers)
+        must_be_the_same(run, corpus, model.spec, answers)
     except (UserError, OSError) as error:
         gone = str(error)
     else:
         held, validation, unlabelled = _listen(run, corpus, model)
         # What the run wrote down comes first: another device may round one item to the other side.
         answers = answers or (_answers(held) if held is not None else None)
-    flow = _flow(model)
+    flow = model.flow
     return Evidence(
         run=run,
         config=run.config,
@@ -151,7 +132,7 @@ def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "c
         shape=model.spec.shape,
         auxiliary=_auxiliary_kind(model),
         records=read_records(run),
-        warnings=_warnings(path),
+        warnings=run.warnings,
         answers=answers,
         held_out=held,
         validation=validation,
@@ -159,29 +140,6 @@ def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "c
         flow=Flow(_array(flow.mixture.means), _array(flow.mixture.scales)) if flow is not None else None,
         gone=gone,
     )
-
-
-def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
-    """What ``predictions.csv`` says of the test items whose class is known; None where there are none."""
-    path = run.path / "predictions.csv"
-    if not path.is_file():
-        return None
-    number = {name: k for k, name in enumerate(classes)}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["truth"]]
-        items, labels, guess = (
-            np.array(values, dtype=np.int64)
-            for values in (
-                [int(row["item"]) for row in rows],
-                [number[row["truth"]] for row in rows],
-                [number[row["label"]] for row in rows],
-            )
-        )
-        confidence = np.array([float(row["probability"]) for row in rows])
-    except (KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
-    return Answers("test", items, labels, guess, confidence) if rows else None
 
 
 def _listen(run: Run, corpus: Corpus, model: Model) -> tuple[Opinions | None, Opinions | None, Opinions | None]:
@@ -206,7 +164,7 @@ def _opinions(
     model: Model, which: Literal["test", "validation", "unlabelled"], items: NDArray[np.int64], dataset: Dataset
 ) -> Opinions:
     z = features(model, Pool(dataset, model.normalise.mean.device).inputs)
-    flow = _flow(model)
+    flow = model.flow
     auxiliary = model.auxiliary[0](z).float().softmax(1) if len(model.auxiliary) else None
     return Opinions(
         which,
@@ -224,28 +182,6 @@ def _answers(opinions: Opinions) -> Answers:
     return Answers(opinions.which, opinions.items, opinions.dataset.labels, p.argmax(1), p.max(1))
 
 
-def _must_be_the_same(run: Run, corpus: Corpus, model: Model, answers: Answers | None) -> None:
-    """The data of the run, not what has taken its place since."""
-    changed = f"{run.config.data} has changed since {run.path} was trained on it"
-    split, train = run.split, corpus.train
-    if train.classes != model.spec.classes or train.shape != model.spec.shape:
-        raise UserError(f"{changed}: its classes or the size of its items are others now")
-    used = np.concatenate([split.labelled, split.unlabelled, split.validation])
-    if used.max() >= len(train):
-        raise UserError(f"{changed}: it has fewer items now")
-    if answers is not None:
-        test = corpus.test
-        known = test.labels[test.labels != UNKNOWN] if test is not None else np.zeros(0, dtype=np.int64)
-        if not np.array_equal(known, answers.labels):
-            raise UserError(f"{changed}: its test items are others now")
-
-
-def _flow(model: Model) -> NormalizingFlowClassifier | None:
-    """The first flow: an auxiliary one, or the head itself."""
-    flows = (m for m in (*model.auxiliary, model.head) if isinstance(m, NormalizingFlowClassifier))
-    return next(flows, None)
-
-
 def _auxiliary_kind(model: Model) -> Literal["nfc", "mlp"] | None:
     if not model.spec.auxiliary:
         return None
@@ -258,18 +194,6 @@ def read_records(run: Run) -> list[dict[str, Any]]:
         return list(run.metrics())
     except ValueError as error:
         raise UserError(f"{run.path / 'metrics.jsonl'} cannot be read ({error}): restore it") from error
-
-
-def _warnings(path: Path) -> list[dict[str, Any]]:
-    """What the run warned of while it trained: objects with ``name``, ``step``, ``message`` and ``remedy``."""
-    file = path / "warnings.json"
-    if not file.is_file():
-        return []
-    try:
-        warnings: list[dict[str, Any]] = read_json(file)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{file} cannot be read ({error}): restore or remove it") from error
-    return warnings
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float64]:

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.arguments import command_of
+from normatch.command import command_of
 from normatch.config import to_json
 from normatch.data import UNKNOWN
+from normatch.evaluate.answers import Answers
 from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_gap, reliability, soften
 from normatch.evaluate.metrics import confusion, per_class
 from normatch.evaluate.significance import wilson_interval
-from normatch.report.evidence import Answers, Evidence, Opinions
+from normatch.report.evidence import Evidence, Opinions
 from normatch.seeding import permutation
 
 __all__ = ["Agreement", "Balance", "Calibration", "Case", "Curve", "Findings", "Latents", "curves_of", "examine"]

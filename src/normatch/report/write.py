@@ -6,7 +6,7 @@ from typing import Any, Literal
 from normatch.config import to_json
 from normatch.engine.run import Run
 from normatch.errors import UserError
-from normatch.files import replacing
+from normatch.files import must_be_free, replacing
 from normatch.report.comparison import Comparison
 from normatch.report.comparison_page import comparison_page
 from normatch.report.evidence import gather
@@ -14,7 +14,7 @@ from normatch.report.findings import examine
 from normatch.report.page import page
 from normatch.report.pictures import pictures_of
 
-__all__ = ["must_be_writable", "numbers_of", "write_comparison", "write_page", "write_report"]
+__all__ = ["numbers_of", "write_comparison", "write_page", "write_report"]
 
 
 def write_report(
@@ -26,7 +26,7 @@ def write_report(
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and say where it is."""
     place = out or Run.open(run).path / "report.html"
-    must_be_writable(place)
+    must_be_free(place, force=True)
     evidence = gather(run, data_root, device)
     findings = examine(evidence)
     write_page(place, page(findings, pictures_of(evidence, findings)))
@@ -43,17 +43,9 @@ def numbers_of(
 
 def write_comparison(comparison: Comparison, out: Path) -> Path:
     """Write the page of a comparison."""
-    must_be_writable(out)
+    must_be_free(out, force=True)
     write_page(out, comparison_page(comparison))
     return out
-
-
-def must_be_writable(place: Path) -> None:
-    """A wrong place is better said before a minute of work than after it."""
-    if place.is_dir():
-        raise UserError(f"{place} is a folder: give --out the name of a file, such as {place / 'report.html'}")
-    if not place.parent.is_dir():
-        raise UserError(f"{place.parent} is no folder: make it, or choose another --out")
 
 
 def write_page(place: Path, markup: str) -> None:

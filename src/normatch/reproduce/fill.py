@@ -1,15 +1,18 @@
 """Results put into the places of a table that they answer."""
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.special import stdtrit
+
 from normatch.reproduce.budget import in_steps
 from normatch.reproduce.paper import Cell, Measure, Row, Study, Trial
 from normatch.reproduce.results import Result, question
 
-__all__ = ["Answer", "Gain", "answers", "cells", "gains", "value"]
+__all__ = ["Answer", "Gain", "answers", "cells", "gains", "rows_of", "value"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,28 @@ class Gain:
 
     @property
     def spread(self) -> float | None:
+        """The standard deviation of the seeds' differences."""
         return statistics.stdev(self.each) if len(self.each) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the mean over all seeds would lie, with a confidence of 95 % by Student's t."""
+        if self.spread is None:
+            return None
+        n = len(self.each)
+        half = float(stdtrit(n - 1, 0.975)) * self.spread / math.sqrt(n)
+        return self.mean - half, self.mean + half
+
+
+def rows_of(study: Study, stand_in: str | None = None) -> list[Row]:
+    """The rows of a study; with a stand-in, whose schedule is shorter, none that asks what an earlier one has asked."""
+    if stand_in is None:
+        return list(study.rows)
+    different: dict[str, Row] = {}
+    for row in study.rows:
+        asked = [cell.trial and question(cell.trial.config(0, stand_in)) for cell in row.cells]
+        different.setdefault(repr(asked), row)
+    return list(different.values())
 
 
 def value(result: Result, measure: Measure) -> float | None:
@@ -85,7 +109,7 @@ def cells(study: Study, results: Sequence[Result], stand_in: str | None = None) 
             "paper": {measure: {"value": score.value, "spread": score.spread} for measure, score in cell.paper.items()},
             "ours": [_in_numbers(study, answer) for answer in answers(cell.trial, results, stand_in)],
         }
-        for row in study.rows
+        for row in rows_of(study, stand_in)
         for column, cell in zip(study.columns, row.cells, strict=True)
     ]
 
@@ -103,7 +127,7 @@ def _in_numbers(study: Study, answer: Answer) -> dict[str, Any]:
 
 def gains(study: Study, results: Sequence[Result], stand_in: str | None = None) -> list[Gain]:
     """Every row of a study of one column over its first, where both have runs of the same seeds and steps."""
-    first, *others = study.rows
+    first, *others = rows_of(study, stand_in)
     return [gain for row in others for gain in _gains(first, row, results, stand_in)] if len(first.cells) == 1 else []
 
 

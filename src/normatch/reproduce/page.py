@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from normatch.columns import aligned, markdown
 from normatch.report.charts.axes import percent
-from normatch.reproduce.fill import Answer, Gain, answers, gains
+from normatch.reproduce.fill import Answer, Gain, answers, gains, rows_of
 from normatch.reproduce.paper import Cell, Measure, Score, Study
 from normatch.reproduce.pictures import Drawing
 from normatch.reproduce.results import Result
@@ -70,7 +70,7 @@ def table(study: Study, results: Sequence[Result], linked: Linked, stand_in: str
         head += [f"{name}ours"] if stand_in else [f"{name}paper", f"{name}ours"]
     difference = [] if stand_in else ["ours − paper"]
     lines = [[*head, *difference, "n", "steps", "of the schedule", "each label seed"]]
-    for row in study.rows:
+    for row in rows_of(study, stand_in):
         for column, cell in zip(study.columns, row.cells, strict=True):
             if cell.trial is None:
                 continue
@@ -110,11 +110,13 @@ def _each(result: Result, linked: Linked) -> str:
 
 
 def _gain_table(found: Iterable[Gain]) -> list[list[str]]:
-    lines = [["", "paper", "ours", "n", "steps"]]
+    lines = [["", "paper", "ours", "95 % interval of the mean", "n", "steps"]]
     for gain in found:
         spread = "" if gain.spread is None else f" ± {gain.spread:.2f}"
         paper = "–" if gain.paper is None else _signed(gain.paper)
-        lines.append([gain.row, paper, f"{_signed(gain.mean)}{spread}", str(len(gain.each)), f"{gain.steps:,}"])
+        interval = "–" if gain.interval is None else " to ".join(map(_signed, gain.interval))
+        ours = f"{_signed(gain.mean)}{spread}"
+        lines.append([gain.row, paper, ours, interval, str(len(gain.each)), f"{gain.steps:,}"])
     return lines
 
 

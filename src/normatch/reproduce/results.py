@@ -12,6 +12,7 @@ from normatch.engine.diagnosis import NOT_FINITE
 from normatch.engine.machine import circumstances
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
+from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
 from normatch.weights import load_model
@@ -24,10 +25,7 @@ LAST = 20
 MOST_POINTS = 300
 """Of a curve that is kept."""
 
-APART = {
-    *("name", "seed", "fold", "device", "precision", "compile", "deterministic", "pool", "data_root"),
-    *("log_every", "evaluate_every", "checkpoint_every"),
-}
+APART = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Fields that do not decide what is asked of a run: who is labelled, where it is trained, how often it is looked at."""
 
 

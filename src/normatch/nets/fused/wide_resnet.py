@@ -1,4 +1,4 @@
-"""The passes of a wide residual network: training as one operator forward and one backward, and inference as one.
+"""The training passes of a wide residual network: one operator forward, one backward.
 
 Autograd would save, read and write each activation several times more than needed, in hundreds of kernels; here every
 pass over memory is written down. Two things are new against :class:`~normatch.nets.zoo.wide_resnet.WideResNet`, which
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from normatch.nets.fused import operations as op
 
-__all__ = ["Layout", "wide_resnet", "wide_resnet_by_running_statistics"]
+__all__ = ["Layout", "wide_resnet"]
 
 
 class Block(NamedTuple):
@@ -256,53 +256,4 @@ def wide_resnet(
         assert momentum is not None
         running: list[Any] = [norm.running_mean for norm in norms] + [norm.running_var for norm in norms]
         torch._foreach_lerp_(running, [t[0] for t in tables] + [t[4] for t in tables], momentum)
-    return features
-
-
-@torch.library.custom_op("normatch::wide_resnet_inference", mutates_args=())
-def _inference(
-    images: Tensor, tables: list[Tensor], weights: list[Tensor], layout: list[int], dtype: torch.dtype, slope: float
-) -> Tensor:
-    """Features (N, D) float32 by given tables of the normalisations; nothing is saved."""
-    convolutions = iter([weights[0], *_halved(weights[1:], dtype)])
-    table = iter(tables)
-    x, _ = op.stem(images, next(convolutions), dtype)
-    for block in _blocks(layout):
-        a = op.normalise(x, next(table), slope)
-        y, _ = op.convolve(a, next(convolutions), block.stride, None, False)
-        b = op.normalise(y, next(table), slope)
-        weight = next(convolutions)
-        shortcut = a if block.activated else x
-        if block.shortcut:
-            shortcut, _ = op.convolve(shortcut, next(convolutions), block.stride, None, False)
-        x, _ = op.convolve(b, weight, 1, shortcut, False)
-    return op.pooled(x, next(table), slope)
-
-
-@_inference.register_fake
-def _(
-    images: Tensor, tables: list[Tensor], weights: list[Tensor], layout: list[int], dtype: torch.dtype, slope: float
-) -> Tensor:
-    return images.new_empty((len(images), tables[-1].shape[1]), dtype=torch.float32)
-
-
-def wide_resnet_by_running_statistics(
-    images: Tensor,
-    norms: list[nn.BatchNorm2d],
-    weights: list[Tensor],
-    layout: Layout,
-    dtype: torch.dtype,
-    slope: float,
-) -> Tensor:
-    """Features (N, D) as :func:`wide_resnet` gives them, but by the running statistics and without gradients."""
-    with torch.no_grad():
-        mean, variance, weight, bias = (
-            torch.cat([getattr(norm, name) for norm in norms])
-            for name in ("running_mean", "running_var", "weight", "bias")
-        )
-        inverse = (variance + norms[0].eps).rsqrt()
-        scale = weight * inverse
-        table = torch.stack([mean, inverse, scale, bias - mean * scale, variance])
-        tables = [part.contiguous() for part in table.split([norm.num_features for norm in norms], dim=1)]
-        features: Tensor = _inference(images.float().contiguous(), tables, weights, layout, dtype, slope)
     return features

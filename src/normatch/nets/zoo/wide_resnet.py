@@ -11,7 +11,7 @@ from torch.nn.functional import leaky_relu
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
 
 if find_spec("triton") is not None:
-    from normatch.nets.fused.wide_resnet import Layout, wide_resnet, wide_resnet_by_running_statistics
+    from normatch.nets.fused.wide_resnet import Layout, wide_resnet
 else:  # as on a machine without a GPU
     wide_resnet = None  # type: ignore[assignment]
 
@@ -72,8 +72,6 @@ class WideResNet(Backbone):
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Images (N, C, H, W) to features (N, 64k); only the first ``learning`` are back-propagated."""
         if self._fusible(x):
-            if not self.training:
-                return wide_resnet_by_running_statistics(x, *self._parts(), torch.bfloat16, SLOPE)
             return wide_resnet(x, *self._parts(), torch.bfloat16, SLOPE, learning)
         x = self.stem(x)
         for block in self.blocks:
@@ -81,9 +79,8 @@ class WideResNet(Backbone):
         return _activate(self.norm, x, learning).mean(dim=(2, 3))
 
     def _fusible(self, x: Tensor) -> bool:
-        """Whether the hand-written kernels take this pass: in bfloat16, on a GPU, and not to be differentiated by
-        running statistics."""
-        if wide_resnet is None or self.plain or (not self.training and torch.is_grad_enabled()):
+        """Whether this is a training pass that the hand-written kernels take: in bfloat16, on a GPU."""
+        if wide_resnet is None or self.plain or not self.training:
             return False
         if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
@@ -137,15 +134,16 @@ def _normalise_part(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
     to a scaling of x, and weights would drift (benchmarks/NOTES.md).
     """
     y: Tensor = norm(x.detach())
-    head = x[:learning]
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    head = exact[:learning]
     variance, mean = torch.var_mean(head, (0, 2, 3), correction=0, keepdim=True)
     own = (head - mean) * (variance + 1e-12).rsqrt()
     weight, bias = norm.weight.view(1, -1, 1, 1), norm.bias.view(1, -1, 1, 1)
     with torch.no_grad():
-        variance_all, mean_all = torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
+        variance_all, mean_all = torch.var_mean(exact, (0, 2, 3), correction=0, keepdim=True)
         deviation = (variance_all + norm.eps).sqrt()
         shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
-    return torch.cat([(own * scale + shift) * weight + bias, y[learning:].detach()])
+    return torch.cat([((own * scale + shift) * weight + bias).to(x.dtype), y[learning:].detach()])
 
 
 def _build(width: int, shape: tuple[int, ...], norm_momentum: float) -> WideResNet:

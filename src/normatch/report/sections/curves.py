@@ -1,6 +1,6 @@
 """How the run learned: losses, accuracy, and what became of its pseudo-labels (Figures 3 and 4 of the paper)."""
 
-from normatch.engine.diagnostics import HIGH_CONFIDENCE
+from normatch.engine.curves import HIGH_CONFIDENCE
 from normatch.report.charts import Series, legend, line_chart
 from normatch.report.findings import Findings
 from normatch.report.markup import cards, figure, words

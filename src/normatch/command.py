@@ -1,0 +1,36 @@
+"""The command line that trains a config again."""
+
+import shlex
+
+from normatch.config import Config, flat, to_json
+from normatch.recipes import recipes
+
+__all__ = ["command_of"]
+
+
+def command_of(config: Config) -> str:
+    """The command line that trains ``config`` again: from the recipe that needs the fewest flags.
+
+    One's own data too is best said to a recipe: without one, what is not said would be chosen anew.
+    """
+    starts = ([name, *_flags_from(recipe.build(), config)] for name, recipe in recipes.items())
+    return shlex.join(["normatch", "train", *min(starts, key=len)])
+
+
+def _flags_from(base: Config, config: Config) -> list[str]:
+    """The flags that make ``config`` of ``base``."""
+    flags = []
+    if base.method != config.method:
+        flags += ["--method", config.method]
+        base = base.replace(method=config.method)
+    before, after = flat(to_json(base)), flat(to_json(config))
+    for name, value in after.items():
+        if before[name] == value:
+            continue
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            *path, last = flag.split(".")
+            flags.append("--" + ".".join([*path, last if value else f"no-{last}"]))
+        else:
+            flags += [f"--{flag}", str(value)]
+    return flags

@@ -1,0 +1,70 @@
+"""What a finished run answered to the items it held out, and whether its data is still what it was."""
+
+import csv
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data import UNKNOWN, Corpus
+from normatch.engine.run import Run
+from normatch.errors import UserError
+from normatch.model import ModelSpec
+
+__all__ = ["Answers", "must_be_the_same", "read_answers"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Held-out items whose class is known, and what the model answered."""
+
+    which: Literal["test", "validation"]
+    items: NDArray[np.int64]
+    """(N,) their numbers: in predictions.csv for a test set, among the training items for validation."""
+    labels: NDArray[np.int64]
+    guess: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.asarray(self.guess == self.labels)
+
+
+def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
+    """What ``predictions.csv`` says of the test items whose class is known; None where there are none."""
+    path = run.path / "predictions.csv"
+    if not path.is_file():
+        return None
+    number = {name: k for k, name in enumerate(classes)}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["truth"]]
+        items, labels, guess = (
+            np.array(values, dtype=np.int64)
+            for values in (
+                [int(row["item"]) for row in rows],
+                [number[row["truth"]] for row in rows],
+                [number[row["label"]] for row in rows],
+            )
+        )
+        confidence = np.array([float(row["probability"]) for row in rows])
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
+    return Answers("test", items, labels, guess, confidence) if rows else None
+
+
+def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers | None) -> None:
+    """Raise UserError unless the corpus is what the run was trained on, not what has taken its place since."""
+    changed = f"{run.config.data} has changed since {run.path} was trained on it"
+    split, train = run.split, corpus.train
+    if train.classes != spec.classes or train.shape != spec.shape:
+        raise UserError(f"{changed}: its classes or the size of its items are others now; restore them")
+    used = np.concatenate([split.labelled, split.unlabelled, split.validation])
+    if used.max() >= len(train):
+        raise UserError(f"{changed}: it has fewer items now; restore them")
+    if answers is not None:
+        test = corpus.test
+        known = test.labels[test.labels != UNKNOWN] if test is not None else np.zeros(0, dtype=np.int64)
+        if not np.array_equal(known, answers.labels):
+            raise UserError(f"{changed}: its test items are others now; restore them")

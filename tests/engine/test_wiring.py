@@ -1,0 +1,251 @@
+"""What the engine hands to whom, and when: the right items, weights, seeds and rates, at the right steps."""
+
+import importlib
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from normatch.cli import main
+from normatch.config import Config
+from normatch.data import Pool, Stream
+from normatch.engine import Loop, Run, bench, checkpoint, prepare, train
+from normatch.engine.progress import quiet
+from normatch.engine.recorder import Record, Silent
+from normatch.engine.step import Step
+from normatch.engine.train import MAY_DIFFER
+from normatch.errors import UserError
+from normatch.inference import features
+from normatch.methods import Embedding
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    return tiny_config.replace(device="cpu")
+
+
+class Clock:
+    """Stands still but for a second a step."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock, step = Clock(), Step.__call__
+
+    def timed(self: Step) -> None:
+        step(self)
+        clock.now += 1
+
+    monkeypatch.setattr(Step, "__call__", timed)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+class Lines(Silent):
+    """Keeps records by their steps."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Record] = {}
+
+    def write(self, step: int, record: Record) -> None:
+        self.kept[step] = record
+
+
+def stepped(config: Config, steps: int = 1) -> Loop:
+    """A loop whose first steps are done."""
+    loop = Loop(prepare(config))
+    loop.step.method.train()
+    for _ in range(steps):
+        loop.step()
+    return loop
+
+
+def test_positions_count_unlabelled_items_and_the_truth_is_theirs(config: Config) -> None:
+    loop = stepped(config.replace(validation=0.1, include_labelled=False))
+    job = loop.job
+    batch, truth = loop.step.sample()
+    unlabelled = Stream(job.method.task.unlabelled, config.batch * config.ratio, config.seed, "unlabelled")
+    assert torch.equal(batch.positions, unlabelled.rows(1, 1)[0])
+    expected = job.corpus.train.labels[job.split.unlabelled[batch.positions.numpy()]]
+    assert truth.tolist() == expected.tolist()
+
+
+def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = stepped(config.replace(labels=None, ratio=1))
+    labelled, unlabelled = loop.job.split.labelled, loop.job.split.unlabelled
+    assert labelled.tolist() == unlabelled.tolist()
+    drawn: list[list[int]] = []
+    images = loop.step.feed.images
+
+    def seen(*positions: Tensor) -> tuple[Tensor, ...]:
+        drawn.extend(at.tolist() for at in positions)
+        return images(*positions)
+
+    monkeypatch.setattr(loop.step.feed, "images", seen)
+    loop.step.sample()
+    assert len(drawn) == 2
+    assert drawn[0] != drawn[1]
+
+
+def test_the_teacher_is_the_averaged_model(config: Config) -> None:
+    loop = stepped(config)
+    teacher = loop.step.sample()[0].teacher
+    assert teacher is loop.step.average.model
+    assert not teacher.training
+
+
+def test_every_step_has_a_seed_of_its_own(config: Config) -> None:
+    loop = stepped(config, 0)
+    seeds = set()
+    for _ in range(4):
+        loop.step()
+        seeds.add(loop.job.runtime.generator.initial_seed())
+    assert len(seeds) == 4
+
+
+def test_rates_start_at_their_full_value(config: Config) -> None:
+    loop = stepped(config, 0)
+    optimisers = loop.step.optimisers
+    for done in range(3):
+        loop.step()
+        factor = math.cos(config.optim.cosine * math.pi * done / config.steps)
+        assert optimisers._rates.tolist() == pytest.approx([group.lr * factor for group in optimisers.groups], rel=1e-6)
+
+
+def test_a_ramped_average_keeps_a_tenth_of_the_first_weights(config: Config) -> None:
+    assert config.ema_ramp
+    loop = stepped(config, 0)
+    first = [p.clone() for p in loop.step.average.model.parameters()]
+    loop.step()
+    trained = loop.step.method.model.parameters()
+    for mine, start, p in zip(loop.step.average.model.parameters(), first, trained, strict=True):
+        torch.testing.assert_close(mine, 0.1 * start + 0.9 * p.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_the_first_weights_are_the_seeds(config: Config) -> None:
+    zero, again, one = (
+        torch.cat([p.detach().flatten() for p in prepare(config.replace(seed=seed)).method.model.backbone.parameters()])
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(zero, again)
+    assert not torch.equal(zero, one)
+
+
+def test_embedding_asks_the_averaged_model_and_changes_nothing(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = prepare(config.replace(steps=5))
+    loop = Loop(job)
+    images = Pool(job.corpus.train).inputs
+    epochs = []
+
+    def begin_epoch(epoch: int, embed: Callable[[], Embedding]) -> None:
+        before = {name: tensor.clone() for name, tensor in job.method.state_dict().items()}
+        embedding = embed()
+        after = job.method.state_dict()
+        assert [name for name in before if not torch.equal(before[name], after[name])] == []
+        for got, at in ((embedding.labelled, job.split.labelled), (embedding.unlabelled, job.split.unlabelled)):
+            assert torch.equal(got, features(loop.step.average.model, images[at]))
+        epochs.append(epoch)
+
+    monkeypatch.setattr(job.method, "begin_epoch", begin_epoch)
+    loop.run(Silent(), quiet, None)
+    assert epochs == [0, 1]
+
+
+def test_a_resumed_run_goes_on_counting_its_time(
+    config: Config, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = checkpoint.save
+
+    def save_and_stop(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
+        save(folder, step, tensors)
+        if step == 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run")
+    clock.now = 1000.0  # another process, another clock
+    run = train(config, tmp_path / "run", resume=True)
+    lines = list(run.metrics())
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10, 12]
+    assert [line["seconds"] for line in lines] == [2, 4, 6, 8, 10, 12]
+    assert run.result["seconds"] == 12
+    assert [line["steps_per_second"] for line in lines] == [1] * 6
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_last_line_is_whole_whenever_it_comes(config: Config) -> None:
+    lines = Lines()
+    Loop(prepare(config.replace(steps=5))).run(lines, quiet, None)
+    assert list(lines.kept) == [2, 4, 5]
+    assert all(isinstance(line["loss"], float) for line in lines.kept.values())
+    assert [line["steps_per_second"] for line in lines.kept.values()] == [1, 1, 1]
+
+
+def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (config.steps, config.epoch, config.log_every) == (12, 4, 2)
+    saved: list[int] = []
+    monkeypatch.setattr(checkpoint, "save", lambda folder, step, tensors: saved.append(step))
+    lines = Lines()
+    Loop(prepare(config.replace(evaluate_every=None, checkpoint_every=None))).run(lines, quiet, tmp_path)
+    assert [step for step, line in lines.kept.items() if "test/accuracy" in line] == [4, 8, 12]
+    assert [step for step, line in lines.kept.items() if "labelled/accuracy" in line] == [4, 8, 12]
+    assert saved == [4, 8, 12]
+
+
+@pytest.mark.parametrize(("most", "spacing"), [(4, 10), (7, 6)])
+def test_labelled_items_looked_at_are_evenly_spaced(
+    most: int, spacing: int, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By this name the package has the function, not the module.
+    monkeypatch.setattr(importlib.import_module("normatch.engine.train"), "LABELLED_SEEN", most)
+    job = prepare(config.replace(labels=40))
+    fitted, items = Loop(job)._fitted, Pool(job.corpus.train).subset(job.split.labelled[::spacing])
+    assert isinstance(fitted, Pool)
+    assert len(fitted) == most
+    assert torch.equal(fitted.inputs, items.inputs)
+    assert torch.equal(fitted.labels, items.labels)
+
+
+def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Config, tmp_path: Path) -> None:
+    assert {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"} == MAY_DIFFER
+    run = Run.create(tmp_path / "run", config, prepare(config).split)
+    with pytest.raises(UserError, match="was started with seed 0, not 1"):
+        train(config.replace(seed=1), run.path, resume=True)
+
+
+def test_the_backward_pass_is_timed_without_the_forward_pass(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = iter([0.001, 0.002, 0.007, 0.004, 0.005, 0.006])
+    monkeypatch.setattr(bench, "_alone", lambda part, runtime: (next(alone), False))
+    milliseconds, _ = bench._parts(Loop(prepare(config)).step)
+    assert milliseconds == pytest.approx(
+        {
+            "augmentation": 1,
+            "forward": 2,
+            "backward": 5,
+            "optimisers": 4,
+            "average of weights": 5,
+            bench.AUXILIARY: 6,
+        }
+    )
+
+
+def test_the_bench_says_how_many_times_longer_the_slower_method_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = {"normatch": 10.0, "supervised": 20.0}
+    monkeypatch.setattr(bench, "bench", lambda config, **_: {"steps_per_second": rates[config.method]})
+    monkeypatch.setattr(bench, "describe", lambda report: "")
+    assert main(["bench", "digits-40", "--device", "cpu", "--compare", "supervised"]) == 0
+    assert "a step of normatch takes 2.00 times the time of supervised" in capsys.readouterr().out

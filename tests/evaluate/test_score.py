@@ -1,0 +1,27 @@
+"""A finished run scored anew."""
+
+from pathlib import Path
+
+import numpy as np
+
+from normatch.engine import train
+from normatch.evaluate.score import score_run
+from normatch.recipes import own
+
+
+def test_test_items_without_a_label_are_not_scored(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels, test_labels = np.arange(60) % 3, np.arange(50) % 3
+    data = tmp_path / "data.npz"
+    np.savez(
+        data,
+        x=rng.normal(size=(60, 4)) + labels[:, None],
+        y=labels,
+        test_x=rng.normal(size=(50, 4)) + test_labels[:, None],
+        test_y=np.where(np.arange(50) % 2, test_labels, -1),
+    )
+    config = own(str(data)).replace(steps=3, epoch=1, batch=6, ratio=2, device="cpu")
+    run = train(config, tmp_path / "run")
+    scored = score_run(run.path, device="cpu")
+    assert (scored["evaluated_on"], scored["n"]) == ("test", 25)
+    assert (run.result["n"], run.result["accuracy"]) == (25, scored["accuracy"])

@@ -1,0 +1,29 @@
+"""How long a run will still take, told how fast a machine is."""
+
+from pathlib import Path
+
+import pytest
+
+from normatch.config import Config
+from normatch.engine import checkpoint
+from normatch.engine.bench import Pace
+from normatch.reproduce.estimate import Paces
+from normatch.reproduce.grid import Planned
+from normatch.reproduce.paper import Trial
+
+PACES = {"digits-40": Pace(start=10.0, step=0.5, evaluation=3.0)}
+
+
+@pytest.mark.parametrize("evaluations", [{"evaluate_every": 120, "epoch": 7}, {"evaluate_every": None, "epoch": 120}])
+def test_the_time_left_is_a_start_the_steps_to_go_and_their_evaluations(
+    evaluations: dict[str, int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Paces, "of", lambda self, recipe: PACES[recipe])
+    paces = Paces(tmp_path / "pace.json")
+    config = Config().replace(steps=1000, **evaluations)
+    planned = Planned(Trial("normatch", "cifar10-40"), "digits-40", config, tmp_path)
+    assert paces.seconds_left(planned) == 10 + 1000 * 0.5 + 9 * 3
+    checkpoint.save(tmp_path / "checkpoint", 500, {})
+    assert paces.seconds_left(planned) == 10 + 500 * 0.5 + 5 * 3
+    (tmp_path / "result.json").write_text("{}")
+    assert paces.seconds_left(planned) == 0

@@ -1,0 +1,94 @@
+"""The numbers of every recipe: those of the paper, and where a recipe has its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from normatch.config import Config, flat, to_json
+from normatch.recipes import cifar10, cifar100, digits, mini_imagenet, own, recipes, stl10, svhn
+
+PAPER: dict[str, Any] = {
+    "method": "normatch",
+    "test_share": 0.0,
+    "fold": None,
+    "backbone": "wrn-28-2",
+    "norm_momentum": None,
+    "augment.flip": True,
+    "steps": 1024 * 1024,
+    "epoch": 1024,
+    "batch": 64,
+    "ratio": 7,
+    "optim.lr": 0.03,
+    "optim.weight_decay": 5e-4,
+    "ema": 0.999,
+    "ema_ramp": False,
+    "seed": 0,
+    "settings.pseudo_label": "soft",
+    "settings.passes": "joint",
+}
+
+DIGITS = {
+    "test_share": 0.2,
+    "backbone": "small-wide",
+    "augment.flip": False,
+    "steps": 600,
+    "epoch": 60,
+    "batch": 32,
+    "optim.lr": 0.06,
+    "ema": 0.99,
+    "ema_ramp": True,
+    "settings.passes": "split",
+}
+CIFAR100 = {"backbone": "wrn-28-8", "optim.weight_decay": 1e-3}
+STL10 = {"fold": 0, "backbone": "resnet-18", "settings.pseudo_label": "onehot"}
+MINI_IMAGENET = {"backbone": "resnet-18", "steps": 600 * 1024}
+SVHN = {"augment.flip": False}
+OWN = {"backbone": "auto", "norm_momentum": 0.01, "steps": 4096, "epoch": 128, "ema_ramp": True}
+
+RECIPES: dict[str, tuple[str, int | None, dict[str, Any]]] = {
+    "digits-40": ("digits", 40, DIGITS),
+    "cifar10-40": ("cifar10", 40, {}),
+    "cifar10-250": ("cifar10", 250, {}),
+    "cifar10-4000": ("cifar10", 4000, {}),
+    "cifar100-400": ("cifar100", 400, CIFAR100),
+    "cifar100-2500": ("cifar100", 2500, CIFAR100),
+    "cifar100-10000": ("cifar100", 10000, CIFAR100),
+    "mini-imagenet-4000": ("mini-imagenet", 4000, MINI_IMAGENET),
+    "svhn-40": ("svhn", 40, SVHN),
+    "svhn-250": ("svhn", 250, SVHN),
+    "svhn-1000": ("svhn", 1000, SVHN),
+    "stl10-1000": ("stl10", None, STL10),
+}
+"""Data, labels, and what differs from the paper's CIFAR-10."""
+
+
+def numbers(config: Config) -> dict[str, Any]:
+    fields = flat(to_json(config))
+    return {name: fields[name] for name in ("data", "labels", *PAPER)}
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_a_recipe_has_these_numbers(name: str) -> None:
+    data, labels, own_numbers = RECIPES[name]
+    assert numbers(recipes.get(name).build()) == {"data": data, "labels": labels} | PAPER | own_numbers
+
+
+def test_no_recipe_is_missing() -> None:
+    assert set(recipes.names()) == set(RECIPES)
+
+
+def test_own_data_has_these_numbers() -> None:
+    assert numbers(own("birds")) == {"data": "birds", "labels": None} | PAPER | OWN
+
+
+@pytest.mark.parametrize("build", [digits, cifar10, cifar100, mini_imagenet, svhn])
+def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int], Config]) -> None:
+    config = build(1000, 5)
+    assert (config.labels, config.seed) == (1000, 5)
+    assert config.name.endswith("-1000")
+
+
+def test_stl10_takes_another_fold_and_another_seed() -> None:
+    config = stl10(fold=3, seed=5)
+    assert (config.fold, config.seed) == (3, 5)
