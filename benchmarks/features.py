@@ -6,10 +6,7 @@ python benchmarks/features.py --choose ...         compares settings on validati
 """
 
 import argparse
-import datetime
-import json
 import multiprocessing
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -32,6 +29,8 @@ from normatch import FixMatchClassifier, NorMatchClassifier
 from normatch.augment import AugmentConfig
 from normatch.data import UNKNOWN
 from normatch.data.holdout import stratified
+from normatch.engine.machine import circumstances
+from normatch.files import write_json
 from normatch.seeding import permutation
 
 RESULTS = Path(__file__).parent / "results"
@@ -211,24 +210,9 @@ def _score(job: tuple[str, Make, Task, int, bool]) -> dict[str, Any]:
 
 
 def _write(path: Path, what: str, content: dict[str, Any]) -> None:
-    report = {
-        "what": what,
-        "date": datetime.date.today().isoformat(),
-        "hardware": f"{processor()}, one thread; seconds are those of the processor in a fit",
-        "versions": {
-            "torch": str(torch.__version__),
-            "sklearn": sklearn.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    }
-    path.write_text(json.dumps(report | content, indent=1) + "\n")
-
-
-def processor() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].split(":", 1)[1].strip() if names else platform.processor() or platform.machine()
+    report = {"what": what, **circumstances(), "seconds": "of the processor, on one thread, in a fit"}
+    report["versions"] |= {"sklearn": sklearn.__version__}
+    write_json(path, report | content)
 
 
 def main() -> None:

@@ -4,9 +4,7 @@ python benchmarks/pool.py prints JSON: ResNet-18 on 20,000 images of 96×96 with
 on 1,000,000 images of 32×32. All pixels are noise; a step draws 64 + 448 images, compiled and captured.
 """
 
-import datetime
 import json
-import platform
 import statistics
 import time
 from typing import Any, Literal
@@ -17,6 +15,7 @@ import torch
 from normatch.config import Config
 from normatch.data import Corpus, Dataset
 from normatch.engine import Loop, prepare
+from normatch.engine.machine import circumstances
 from normatch.methods.normatch import NorMatchSettings
 
 WARM_UP = 20
@@ -86,12 +85,7 @@ def main() -> None:
         raise SystemExit("torch sees no GPU here: both pools are host memory then, and there is nothing to compare")
     report = {
         "what": "steps/s of NorMatch (split passes), 64 + 448 images a step, compiled and captured, median of 5",
-        "date": datetime.date.today().isoformat(),
-        "versions": {
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        **circumstances(),
         "host_or_device": compare("resnet-18", 96, [(20_000, "device"), (20_000, "host")]),
         "many_or_few": compare("wrn-28-2", 32, [(50_000, "device"), (1_000_000, "device")]),
     }

@@ -105,10 +105,12 @@ def anywhere(config: Config) -> Config:
 def _base(recipe: str | None, argv: list[str]) -> Config:
     """Where the defaults come from."""
     data = _value_of(argv, "--data")
-    mine = recipe is None and data is not None and data not in sources
     if recipe is not None and recipe not in recipes and Path(recipe).expanduser().exists():
         raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {recipe}")
-    base = own(data) if mine and data is not None else recipes.get(recipe or DEFAULT).build()
+    if recipe is None and data is not None and data not in sources:
+        base = own(data)
+    else:
+        base = recipes.get(recipe or DEFAULT).build()
     if "--resume" not in argv:
         return base
     # What was chosen when the run began is known only to the run.

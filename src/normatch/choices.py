@@ -119,7 +119,10 @@ def _must_be_possible(config: Config) -> None:
             suitable_backbone(shapes[1])
         elif not any(find_backbone(config.backbone).supports(shape) for shape in shapes):
             takes = find_backbone(config.backbone).shapes
-            raise UserError(f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {takes}")
+            raise UserError(
+                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {takes}: "
+                "choose another of the two"
+            )
 
 
 class _Choices:

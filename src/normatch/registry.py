@@ -80,7 +80,9 @@ def _import_plugins() -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise UserError(f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): mend it") from error
+            raise UserError(
+                f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): put it on Python's path"
+            ) from error
     for point in importlib.metadata.entry_points(group=PLUGINS):
         try:
             point.load()

@@ -8,7 +8,7 @@ from normatch.report.charts.svg import element, label, picture, shorten, tip
 
 __all__ = ["IntervalRow", "bar_chart", "interval_chart"]
 
-WIDTH, RIGHT, TOP, BOTTOM = 400, 16, 6, 26
+WIDTH, RIGHT, TOP, BOTTOM = 400, 22, 6, 26
 LETTER = 6.6
 """Width of a character of a row's name, about."""
 LONGEST_NAME = 18
