@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from normatch.augment import Views
+from normatch.augment import Numbers, Views
 from normatch.data import Dataset, Pool
 from normatch.engine.graphs import capture
 from normatch.engine.machine import circumstances
@@ -185,10 +185,14 @@ def _maker(views: Views, device: torch.device) -> Callable[[str, Tensor], Tensor
     """Makes a view as the training step does: numbers drawn from the device's own generator, then compiled code."""
     cuda = device.type == "cuda"
     generator = torch.cuda.default_generators[torch.cuda.current_device()] if cuda else torch.default_generator
-    apply: Any = torch.compile(views.apply, dynamic=False) if cuda else views.apply
+
+    def see(kind: str, images: Tensor, numbers: Numbers) -> Tensor:
+        return views.apply(kind, images, views.settle(numbers))
+
+    apply: Any = torch.compile(see, dynamic=False) if cuda else see
 
     def view(kind: str, images: Tensor) -> Tensor:
-        made: Tensor = apply(kind, images, views.draw(kind, len(images), generator, device))
+        made: Tensor = apply(kind, images, views.numbers(kind, len(images), generator, device))
         return made
 
     return view

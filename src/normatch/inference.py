@@ -18,14 +18,14 @@ class Inputs(Protocol):
 
 
 @torch.no_grad()
-def logits(model: Model, inputs: Inputs, batch: int = 1000) -> Tensor:
+def logits(model: Model, inputs: Inputs, batch: int = 500) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed on the model's device, returned there."""
     parts = [model(part).float() for part in _moved(inputs, batch, model)]
     return torch.cat(parts) if parts else torch.zeros(0, len(model.spec.classes), device=model.normalise.mean.device)
 
 
 @torch.no_grad()
-def features(model: Model, inputs: Inputs, batch: int = 1000) -> Tensor:
+def features(model: Model, inputs: Inputs, batch: int = 500) -> Tensor:
     """The backbone's features (N, D) in float32 of inputs (N, …)."""
     return torch.cat([model.features(part).float() for part in _moved(inputs, batch, model)])
 

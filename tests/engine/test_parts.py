@@ -1,8 +1,10 @@
 """The engine's parts against NumPy and plain torch."""
 
 import math
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,6 +198,38 @@ def test_a_checkpoint_removes_earlier_ones_and_nothing_else(tmp_path: Path) -> N
     for step in (1, 2):
         checkpoint.save(tmp_path, step, {"x": torch.tensor([float(step)])})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "step-00000002.safetensors"]
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, changed = checkpoint.save, threading.Event()
+
+    def save_late(*given: Any) -> None:
+        assert changed.wait(10)
+        save(*given)
+
+    monkeypatch.setattr(checkpoint, "save", save_late)
+    x = torch.zeros(3)
+    with checkpoint.Writer(tmp_path) as writer:
+        writer.save(1, {"x": x})
+        x += 1  # training goes on while it is written
+        changed.set()
+        writer.save(2, {"x": x, "transposed": torch.arange(6.0).view(2, 3).T})
+        assert checkpoint.newest_step(tmp_path) >= 1, "one at a time"
+    found = checkpoint.load_latest(tmp_path)
+    assert found is not None
+    assert (found[0], found[1]["x"].tolist()) == (2, [1, 1, 1])
+    assert found[1]["transposed"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    writer = checkpoint.Writer(tmp_path / "file" / "checkpoint")
+    writer.save(1, {})
+    with pytest.raises(OSError, match="file"):
+        writer.save(2, {})
+    writer.save(3, {})
+    with pytest.raises(OSError, match="file"):
+        writer.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize("resumed_at", [0, 20])

@@ -77,8 +77,8 @@ def test_resumed_with_either_pool(first: str, then: str, whole: Path, tmp_path: 
 def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run(out, "step:8") == -signal.SIGKILL
-    checkpoint = out / "checkpoint" / "step-00000006.safetensors"
-    assert checkpoint.exists()
+    # That of step 6 may still have been under way; that of step 3 was waited for before it.
+    assert list((out / "checkpoint").glob("step-*.safetensors"))
     assert run(out, "resume") == 0
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     # A finished run is left as it is.

@@ -1,7 +1,9 @@
 """All that resume needs, in one safetensors file a checkpoint: whole or absent, never pickled."""
 
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -11,9 +13,42 @@ from torch import Tensor
 from normatch.errors import UserError
 from normatch.files import replacing
 
-__all__ = ["load_latest", "newest_step", "save"]
+__all__ = ["Writer", "load_latest", "newest_step", "save"]
 
 NAME = re.compile(r"step-(\d+)\.safetensors")
+
+
+class Writer:
+    """Writes the checkpoints of a run beside its training, which only waits for the state to be copied.
+
+    A disk can take longer for one than a GPU for hundreds of steps. At most one is being written; what goes wrong is
+    raised by the next call, or at the end.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._thread:
+            self._wait()
+
+    def save(self, step: int, tensors: dict[str, Tensor]) -> None:
+        """Write the checkpoint of ``step`` as the tensors are now; they may change once this has returned."""
+        self._wait()
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        self._writing = self._thread.submit(save, self._folder, step, copies)
+
+    def _wait(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
 
 def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:

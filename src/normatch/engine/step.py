@@ -143,7 +143,8 @@ class Step:
                 self._capture()
 
     def _compile(self) -> None:
-        before = {name: value.clone() for name, value in self.state().items()}
+        # On the host: the first step, in which cuDNN tries its kernels, is the one that needs most of the GPU.
+        before = {name: value.to("cpu", copy=True) for name, value in self.state().items()}
         try:
             self._run()
         except torch.OutOfMemoryError:

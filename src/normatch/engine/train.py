@@ -1,5 +1,6 @@
 """Training from a config to a finished run: the loop around the step."""
 
+import contextlib
 import csv
 import datetime
 import time
@@ -110,12 +111,12 @@ class Loop:
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 
     def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
-        try:
-            self._run(recorder, progress, checkpoints)
-        finally:
-            self.step.feed.close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.step.feed.close)
+            writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
+            self._run(recorder, progress, writer)
 
-    def _run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
+    def _run(self, recorder: Recorder, progress: Progress, checkpoints: checkpoint.Writer | None) -> None:
         config, step = self.config, self.step
         evaluate_every = config.evaluate_every or config.epoch
         checkpoint_every = config.checkpoint_every or config.epoch
@@ -150,7 +151,7 @@ class Loop:
                     # The last update spoilt the weights, which the loss will show a step later.
                     self._diagnose({"loss": None}, recorder, progress)
                 if checkpoints is not None:
-                    checkpoint.save(checkpoints, done, step.state())
+                    checkpoints.save(done, step.state())
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
