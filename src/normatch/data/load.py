@@ -111,8 +111,9 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
     if not train.is_images:
         raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")
     channels, height, width = train.shape
+    paths = list_unlabelled(where).paths
     decoded = decode_all(
-        list_unlabelled(where).paths,
+        paths,
         size=height if height == width else None,
         channels=1 if channels == 1 else 3,
         on_bad=on_bad,
@@ -125,7 +126,11 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
             "of them squares"
         )
     labels = np.full(len(decoded.images), UNKNOWN, np.int64)
+    files = np.array([str(paths[i]) for i in decoded.kept], object)
     more = replace(
-        train, inputs=np.concatenate([train.inputs, decoded.images]), labels=np.concatenate([train.labels, labels])
+        train,
+        inputs=np.concatenate([train.inputs, decoded.images]),
+        labels=np.concatenate([train.labels, labels]),
+        files=np.concatenate([train.files, files]) if train.files is not None else None,
     )
     return replace(corpus, train=more, skipped=corpus.skipped + decoded.bad)

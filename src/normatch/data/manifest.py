@@ -42,4 +42,4 @@ def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
         raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
     if not paths:
         raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
-    return Listings(str(path), Listing(tuple(paths), tuple(labels)))
+    return Listings(str(path), path.parent, Listing(tuple(paths), tuple(labels)))

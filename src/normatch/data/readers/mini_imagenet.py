@@ -37,7 +37,7 @@ def _read(where: Path) -> Corpus:
     train = list_folder(where / "train")
     positions = {(path.name, name): i for i, (path, name) in enumerate(zip(train.paths, train.names, strict=True))}
     folds = tuple(_fold(file, positions) for file in _label_files(where))
-    listings = Listings("mini-imagenet", train, list_folder(where / "test"))
+    listings = Listings("mini-imagenet", where, train, list_folder(where / "test"))
     return replace(read_listings(listings, image_size=SIDE, channels=3), folds=folds)
 
 
