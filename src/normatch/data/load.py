@@ -50,7 +50,7 @@ def load_corpus(
             listings = listings.with_unlabelled(unlabelled.expanduser())
         return read_listings(listings, image_size=image_size, largest=largest, on_bad=on_bad, reading=reading)
     if data in sources:
-        corpus = _read_named(data, (root or data_root()).expanduser())
+        corpus = _read_named(data, (root or data_root()).expanduser(), reading)
     else:
         corpus = read_arrays(Path(data).expanduser())
     corpus = _resized(corpus, image_size)
@@ -78,12 +78,12 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
 
 
-def _read_named(name: str, root: Path) -> Corpus:
+def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
     source = sources.get(name)
     missing: list[MissingFiles] = []
     for where in (root / name, root):
         try:
-            return source.read(where)
+            return source.read(where, reading)
         except MissingFiles as error:
             missing.append(error)
     # Where some of the files are, the others belong.
