@@ -36,8 +36,8 @@ EPOCHS = 32
 MOMENTA, LEARNT = (0.01, 0.1), 20
 """The least and the largest momentum of batch norm; between them, a run is LEARNT times as long as it looks back."""
 
-SPARE, EVALUATING = 0.05, 0.2
-"""Shares of a time budget: what is left for checkpoints and the end, and the most that evaluations may take."""
+EVALUATING = 0.2
+"""The share of a time budget that evaluations may take at the most."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ def _choose_momentum(choices: _Choices) -> None:
 def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     config = made.config
     speed = pace(prepare(config, made.corpus))
-    budget = 60 * minutes * (1 - SPARE) - speed.start
-    epochs = max(1, min(config.steps // config.epoch, int(EVALUATING * budget / speed.evaluation)))
-    steps = int((budget - epochs * speed.evaluation) / speed.step)
+    affordable = int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)
+    epochs = max(1, min(config.steps // config.epoch, affordable))
+    steps = speed.steps_in(minutes, evaluations=epochs)
     if steps < 1:
         needed = speed.start + speed.step + speed.evaluation
         raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")

@@ -231,7 +231,8 @@ def data(argv: list[str]) -> None:
         cache: bool = True,
         json: bool = False,
     ) -> None:
-        """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
+        """Count and compare what is in a data set: classes, sizes, unreadable and ignored files, duplicates,
+        leaks, conflicts.
 
         Args:
             data: A folder of images, a CSV manifest, an .npz file or the name of a data set.

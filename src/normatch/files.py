@@ -39,8 +39,10 @@ def must_be_free(path: Path, *, force: bool = False) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     with replacing(path) as part:
-        part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        # Bytes of a file's name that are no text become escapes, which JSON has and reads back as they were.
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def read_json(path: Path) -> Any:

@@ -453,7 +453,7 @@ CASES = [
     ),
     *both_forms(
         "stl10", "binary", "stl10_binary.tar.gz", "stl10_binary", "train_X.bin",
-        stl10, stl10_files, lambda where: read_stl10(where, STL10_COUNTS),
+        stl10, stl10_files, lambda where: read_stl10(where, counts=STL10_COUNTS),
     ),
     Case("svhn", "mat", write_svhn, _named("svhn"), "train_32x32.mat", checked=True),
     Case("mini-imagenet", "folders", write_mini_imagenet, _named("mini-imagenet"),

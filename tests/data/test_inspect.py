@@ -88,6 +88,58 @@ def test_text_names_what_is_wrong(folder: Path) -> None:
         assert part in text
 
 
+def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    photos = crops(8, 40)
+    places = ["train/cat/1.png", "train/dog/1.png", "train/unlabeled/deep/1.png", "test/cat/1.png"]
+    for photo, place in zip(photos, [*places, "validation/cat/1.png", "2.png", "../store/bird/1.png"], strict=False):
+        Path("pets", place).parent.mkdir(parents=True, exist_ok=True)
+        photo.save(Path("pets", place))
+    for name in ("train/cat/a.HEIC", "train/dog/b.heic", "train/unlabeled/deep/c.txt", "test/cat/d", "notes.md"):
+        Path("pets", name).write_text("")
+    Path("pets/train/cat/.DS_Store").write_text("")
+    Path("pets/.git").mkdir()
+    Path("pets/.git/3.png").write_text("")
+    for link, target in {
+        "train/cat/gone.png": "nowhere.png",
+        "train/fish": "../../nowhere",
+        "train/bird": "../../store/bird",
+        "train/unlabeled/back": "../..",
+        "validation/cat/again.png": "../../train/cat/1.png",
+    }.items():
+        Path("pets", link).symlink_to(target)
+    Path("store/bird/e.xml").write_text("")
+    report = inspect("pets")
+    assert report["ignored"] == {
+        "kinds": {".heic": 2, "": 1, ".md": 1, ".txt": 1, ".xml": 1},
+        "dangling": ["pets/train/cat/gone.png", "pets/train/fish"],
+        "elsewhere": ["pets/2.png", "pets/train/unlabeled/back", "pets/validation/cat/1.png"],
+    }
+    assert next(iter(report["ignored"]["kinds"])) == ".heic"
+    assert {place["name"] for place in report["classes"]} == {"bird", "cat", "dog"}
+    text = describe(report)
+    assert "! 6 files of other kinds are ignored: .heic 2, " in text
+    assert "! 2 × ignored, a link that leads nowhere\n    pets/train/cat/gone.png\n" in text
+    assert "! 3 × ignored, in no folder that is looked into\n    pets/2.png\n" in text
+    # By another name, and with a folder of it named twice.
+    monkeypatch.chdir("pets")
+    again = inspect(".", unlabelled=tmp_path / "pets" / "validation")["ignored"]
+    assert again["kinds"] == report["ignored"]["kinds"]
+    assert again["dangling"] == ["train/cat/gone.png", "train/fish"]
+    assert again["elsewhere"] == ["2.png", "train/unlabeled/back"]
+
+
+def test_only_folders_have_ignored_files(folder: Path, tmp_path: Path) -> None:
+    nothing: dict[str, object] = {"kinds": {}, "dangling": [], "elsewhere": []}
+    (tmp_path / "list.csv").write_text(f"path,label\n{folder / 'train/cat/0.png'},cat\n")
+    (tmp_path / "more").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "more" / "1.png")
+    assert inspect(str(tmp_path / "list.csv"))["ignored"] == nothing
+    assert inspect(str(folder))["ignored"] == inspect("digits", unlabelled=tmp_path / "more")["ignored"] == nothing
+    (tmp_path / "more" / "1.heic").write_text("")
+    assert inspect("digits", unlabelled=tmp_path / "more")["ignored"] == nothing | {"kinds": {".heic": 1}}
+
+
 def test_the_sheet_shows_every_class_and_the_unlabelled(folder: Path, tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
     inspect(str(folder), sheet=sheet)

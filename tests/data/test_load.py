@@ -162,6 +162,10 @@ def test_find_images(tmp_path: Path) -> None:
         ("path,label\n\nabsent.png,cat\n", "line 3: no such file"),
         ("path,label\na.png,\n", "has no labelled image"),
         ('path,label\n"a.png,cat\n', "cannot read"),
+        ("path,label\na.png, -1\n", "line 2: the label is '-1'; leave it empty if the class is not known, or"),
+        ("path,label\na.png,-1.0\n", "line 2: the label is '-1.0'; leave it empty"),
+        ("path,label\na.png,NaN\n", "line 2: the label is 'NaN'; leave it empty"),
+        ("path,label\na.png,<NA>\n", "line 2: the label is '<NA>'; leave it empty"),
     ],
 )
 def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> None:
@@ -171,6 +175,17 @@ def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> N
     message = complaint(path)
     assert expected in message
     assert str(path) in message
+
+
+def test_labels_of_a_manifest_are_names(tmp_path: Path) -> None:
+    labels = ["0", "1", "1.0", "none", "naan", ""]
+    for i in range(len(labels)):
+        save_png(tmp_path / f"{i}.png", random_bytes(9, 9, 3))
+    rows = [f"{i}.png, {label} \n" for i, label in enumerate(labels)]
+    (tmp_path / "list.csv").write_text(f"path,label\n{''.join(rows)}")
+    train = load_corpus(str(tmp_path / "list.csv")).train
+    assert train.classes == ("0", "1", "1.0", "naan", "none")
+    assert train.labels.tolist() == [0, 1, 2, 4, 3, -1]
 
 
 def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:

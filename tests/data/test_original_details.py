@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from normatch.cli import main
 from normatch.data.archive import Layout, find
 from normatch.data.checksum import md5_of, verify
 from normatch.data.dataset import UNKNOWN
 from normatch.data.files import MissingFiles
 from normatch.data.formats.idx import read_idx
 from normatch.data.formats.pickled import load_plain
+from normatch.data.load import load_corpus
 from normatch.data.readers import cifar10, cifar100
 from normatch.data.readers.stl10 import Counts, read_stl10
+from normatch.data.reading import Reading
 from normatch.data.source import Archive, sources
 from normatch.errors import UserError
 from tests.data.original_formats import (
@@ -165,13 +168,13 @@ def write_unlabelled_stl10(folder: Path, unlabelled: int) -> Expected:
 
 def test_stl10_unlabelled_images_follow_the_labelled(tmp_path: Path) -> None:
     expected = write_unlabelled_stl10(tmp_path, unlabelled=1_000)
-    assert_equal(read_stl10(tmp_path, STL10_COUNTS), expected)
+    assert_equal(read_stl10(tmp_path, counts=STL10_COUNTS), expected)
 
 
 def test_stl10_wrong_count_of_unlabelled(tmp_path: Path) -> None:
     write_unlabelled_stl10(tmp_path, unlabelled=999)
     with pytest.raises(UserError, match=r"unlabeled_X.bin\) has 27,620,352 bytes, 27,648,000 are expected"):
-        read_stl10(tmp_path, STL10_COUNTS)
+        read_stl10(tmp_path, counts=STL10_COUNTS)
 
 
 def test_stl10_as_published_has_these_counts(tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_stl10_damaged_files(tmp_path: Path, file: str, content: bytes, expected
     files = {**stl10_files(stl10()), file: content}
     unpack(tmp_path, "stl10_binary", files)
     with pytest.raises(UserError, match=expected) as caught:
-        read_stl10(tmp_path, STL10_COUNTS)
+        read_stl10(tmp_path, counts=STL10_COUNTS)
     assert file in str(caught.value)
 
 
@@ -248,6 +251,20 @@ def test_mini_imagenet_labels_of_unknown_images(tmp_path: Path) -> None:
     file.write_text("image_100.JPEG n01532829\n\nimage_7.JPEG n01532829\n")
     with pytest.raises(UserError, match=r"03.txt, line 3: no image train/n01532829/image_7.JPEG"):
         sources.get("mini-imagenet").read(tmp_path)
+
+
+def test_mini_imagenet_is_read_as_other_pictures_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, cache = write_mini_imagenet(tmp_path / "data"), tmp_path / "cache"
+    monkeypatch.setenv("NORMATCH_CACHE", str(cache))
+    told: list[tuple[int, int]] = []
+    reading = Reading(cache=False, progress=lambda done, total: told.append((done, total)))
+    assert_equal(load_corpus("mini-imagenet", tmp_path / "data", reading=reading), expected)
+    assert not cache.exists()
+    assert told[-1] == (18, 18)
+    assert main(["data", "inspect", "mini-imagenet", "--root", str(tmp_path / "data"), "--no-cache"]) == 0
+    assert not cache.exists()
+    assert_equal(load_corpus("mini-imagenet", tmp_path / "data"), expected)
+    assert len(list(cache.iterdir())) == 1
 
 
 # Archives and checksums

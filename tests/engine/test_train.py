@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ from normatch.engine.recorder import Silent
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
+from normatch.evaluate.score import score_run
 from normatch.methods import Embedding, methods
+from normatch.recipes import own
+from tests.data.original_formats import random_bytes, save_png
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +171,85 @@ def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Co
     run = train(tiny_config.replace(data=str(path), test_share=0.0, labels=4, steps=2), tmp_path / "run")
     assert run.result["n"] == 6
     assert len((run.path / "predictions.csv").read_text().splitlines()) == 11
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pixels = random_bytes(24, 8, 8, 1)
+    listed = [f"{('ape', 'bee')[i % 2]}/{i}.png" for i in range(24)]
+    for name, image in zip(listed, pixels, strict=True):
+        save_png(Path("pets") / name, image)
+    save_png(Path("pets/unlabeled/deep/x.png"), pixels[0])
+    save_png(Path("more/y.png"), pixels[1])
+    elsewhere = tmp_path / "more" / "y.png"
+    lines = [f"../pets/{name},{name[:3]}" for name in listed]
+    Path("lists").mkdir()
+    Path("lists/all.csv").write_text("\n".join(["path,label", f"{elsewhere},", *lines]))
+    short = {"steps": 2, "epoch": 1, "batch": 4, "ratio": 1, "test_share": 0.25, "validation": 0.25, "labels": 4}
+    config = own("pets").replace(unlabelled=Path("more"), **short)
+    # By any name of the folder, and by a manifest, whose files are called as it calls them.
+    for i, (data, prefix) in enumerate([("pets", ""), (str(tmp_path / "pets"), ""), ("lists/all.csv", "../pets/")]):
+        changed = config.replace(data=data, unlabelled=None if i == 2 else config.unlabelled)
+        run = train(changed, Path(f"run{i}"))
+        corpus = open_corpus(changed)
+        assert corpus.test is not None
+        rows = read_table(run.path / "predictions.csv")
+        assert list(rows[0]) == ["item", "file", "label", "probability", "truth"]
+        assert [row["item"] for row in rows] == [str(i) for i in range(6)]
+        for row, image in zip(rows, corpus.test.inputs, strict=True):
+            assert row["truth"] == row["file"].removeprefix(prefix)[:3]
+            np.testing.assert_array_equal(image, pixels[listed.index(row["file"].removeprefix(prefix))])
+        files = json.loads((run.path / "split.json").read_text())["files"]
+        assert files["test"] == [row["file"] for row in rows]
+        assert {name: len(files[name]) for name in files} == {"labelled": 4, "validation": 5, "test": 6}
+        assert corpus.train.files is not None
+        assert corpus.test.files is not None
+        assert files["validation"] == corpus.train.files[run.split.validation].tolist()
+        assert len({*files["labelled"], *files["validation"], *files["test"]}) == 15
+        others = {*corpus.train.files, *corpus.test.files} - {f"{prefix}{name}" for name in listed}
+        assert others == ({str(elsewhere)} if i == 2 else {"unlabeled/deep/x.png", "more/y.png"})
+
+
+def test_items_that_are_no_files_have_no_names(finished: Run) -> None:
+    assert list(read_table(finished.path / "predictions.csv")[0]) == ["item", "label", "probability", "truth"]
+    assert set(json.loads((finished.path / "split.json").read_text())) == {"labelled", "unlabelled", "validation"}
+
+
+def test_names_that_are_not_text_do_no_harm(tmp_path: Path) -> None:
+    for i in range(8):
+        place = tmp_path / "pets" / ("ape", "bee")[i % 2] / f"{i}.png"
+        save_png(place, random_bytes(8, 8, 1))
+        try:
+            os.rename(place, os.fsencode(place.with_suffix("")) + b'-\xe9, "\n.png')
+        except OSError:
+            pytest.skip("this file system takes only text for names")
+    config = own(str(tmp_path / "pets")).replace(steps=1, epoch=1, batch=4, ratio=1, test_share=0.5)
+    run = train(config, tmp_path / "run")
+    files = json.loads((run.path / "split.json").read_text())["files"]["test"]
+    assert all((tmp_path / "pets" / name).is_file() for name in files)
+    rows = read_table(run.path / "predictions.csv")
+    assert [row["file"] for row in rows] == [name.replace("\udce9", r"\udce9") for name in files]
+    assert "accuracy" in score_run(run.path, device="cpu")
+
+
+def test_runs_from_before_files_were_named_are_read(tmp_path: Path) -> None:
+    for i in range(16):
+        save_png(tmp_path / "pets" / ("ape", "bee")[i % 2] / f"{i}.png", random_bytes(8, 8, 1))
+    config = own(str(tmp_path / "pets")).replace(steps=4, epoch=2, batch=4, ratio=1, test_share=0.5)
+    run = train(config, tmp_path / "run")
+    table, split = run.path / "predictions.csv", run.path / "split.json"
+    accuracy = score_run(run.path, device="cpu")["accuracy"]
+    rows = [[row["item"], row["label"], row["probability"], row["truth"]] for row in read_table(table)]
+    table.write_text("\n".join(map(",".join, [["item", "label", "probability", "truth"], *rows])))
+    split.write_text(json.dumps({name: at for name, at in json.loads(split.read_text()).items() if name != "files"}))
+    assert score_run(run.path, device="cpu")["accuracy"] == accuracy
+    (run.path / "result.json").unlink()
+    assert train(config, run.path, resume=True).accuracy == accuracy
 
 
 def test_unlabelled_items_are_needed(tiny_config: Config) -> None:

@@ -7,6 +7,7 @@ import pytest
 from normatch.config import Config
 from normatch.engine import checkpoint
 from normatch.engine.bench import Pace
+from normatch.errors import UserError
 from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
@@ -27,3 +28,14 @@ def test_the_time_left_is_a_start_the_steps_to_go_and_their_evaluations(
     assert paces.seconds_left(planned) == 10 + 500 * 0.5 + 5 * 3
     (tmp_path / "result.json").write_text("{}")
     assert paces.seconds_left(planned) == 0
+
+
+def test_minutes_become_whole_thousands_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(start=17.0, step=0.5, evaluation=51.2))
+    paces = Paces(tmp_path / "pace.json")
+    # 57 of the 60 seconds, less 17 to start; with one evaluation in 512 steps, a step takes 0.6.
+    assert paces.steps_in(1, "digits-40") == 66
+    assert paces.steps_in(20, "digits-40") == 1024
+    assert paces.steps_in(25, "digits-40") == 2048
+    with pytest.raises(UserError, match=r"budget is 0.2 minutes: a run of digits-40 takes 17 s to start; give more"):
+        paces.steps_in(0.2, "digits-40")

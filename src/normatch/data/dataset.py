@@ -25,6 +25,8 @@ class Dataset:
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
+    files: NDArray[np.object_] | None = None
+    """(N,) the path of each item's file, in the data's folder where it lies there; None where items are no files."""
 
     def __post_init__(self) -> None:
         shape = self.inputs.shape
@@ -45,6 +47,8 @@ class Dataset:
                 f"labels run from {self.labels.min()} to {self.labels.max()}: "
                 f"they must lie between 0 and {len(self.classes) - 1}, or be {UNKNOWN} where unknown"
             )
+        if self.files is not None and self.files.shape != shape[:1]:
+            raise UserError(f"files are of shape {self.files.shape}: give one path for each of the {shape[0]} inputs")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,7 +67,8 @@ class Dataset:
 
     def subset(self, at: NDArray[np.int64]) -> "Dataset":
         """The items at the positions ``at``, in that order."""
-        return Dataset(self.inputs[at], self.labels[at], self.classes)
+        files = self.files[at] if self.files is not None else None
+        return Dataset(self.inputs[at], self.labels[at], self.classes, files)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.reading import DEFAULT, Reading
@@ -41,12 +42,20 @@ class Listings:
     """The image files of a corpus, before any is read."""
 
     name: str
+    root: Path
+    """The data's folder: files are called by their paths in it."""
     train: Listing
     test: Listing | None = None
 
     @property
     def everything(self) -> Listing:
         return self.train + self.test if self.test else self.train
+
+    @property
+    def files(self) -> NDArray[np.object_]:
+        """What each file is called, training files first; one outside the data's folder by its path as it was given."""
+        inside = os.path.join(self.root, "")
+        return np.array([str(path).removeprefix(inside) for path in self.everything.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """With the images at any depth of another folder, none of which has a label."""
@@ -68,9 +77,9 @@ def list_corpus(where: Path) -> Listings:
     train_folder, test_folder = where / "train", where / "test"
     if not _has_folders(train_folder):
         # A folder "train" without folders in it is a class of railway pictures.
-        return Listings(str(where), list_folder(where))
+        return Listings(str(where), where, list_folder(where))
     train = list_folder(train_folder) + _unlabelled(where)
-    return Listings(str(where), train, list_folder(test_folder) if test_folder.is_dir() else None)
+    return Listings(str(where), where, train, list_folder(test_folder) if test_folder.is_dir() else None)
 
 
 def list_folder(where: Path) -> Listing:
@@ -154,8 +163,12 @@ def read_listings(
     )
     numbers = {label: i for i, label in enumerate(classes)}
     labels = np.array([numbers.get(label or "", UNKNOWN) for label in everything.names], np.int64)[decoded.kept]
+    files = listings.files[decoded.kept]
     training = int(np.searchsorted(decoded.kept, len(train.paths)))
-    parts = [Dataset(decoded.images[part], labels[part], classes) for part in (slice(training), slice(training, None))]
+    parts = [
+        Dataset(decoded.images[part], labels[part], classes, files[part])
+        for part in (slice(training), slice(training, None))
+    ]
     return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad, facts=decoded.facts)
 
 

@@ -1,8 +1,8 @@
-"""What is in a data set, and what is wrong with it: counts, sizes, unreadable files, duplicates, leaks, conflicts."""
+"""What is in a data set, and what is wrong with it: counts, sizes, ignored files, duplicates, leaks, conflicts."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.folder import Listings
+from normatch.data.folder import Listings, list_unlabelled
+from normatch.data.ignored import find_ignored
 from normatch.data.load import find_listings, load_corpus
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
@@ -65,15 +66,21 @@ def inspect(
     """
     unlabelled = unlabelled.expanduser() if unlabelled else None
     listings = find_listings(data, "skip")
+    folders = [unlabelled] if unlabelled else []
     if listings is None:
         items = _from_corpus(load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading))
+        listed = list_unlabelled(unlabelled).paths if unlabelled else ()
     else:
-        items = _from_files(listings.with_unlabelled(unlabelled) if unlabelled else listings, reading)
+        listings = listings.with_unlabelled(unlabelled) if unlabelled else listings
+        items = _from_files(listings, reading)
+        listed = listings.everything.paths
+        # A manifest says itself which files it wants.
+        folders += [listings.root] if Path(data).expanduser().is_dir() else []
     if sheet is not None:
         if items.inputs.ndim != 4:
             raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
         write_sheet(sheet, _rows(items))
-    return {"data": data} | _report(items)
+    return {"data": data} | _report(items) | {"ignored": asdict(find_ignored(folders, listed))}
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -94,6 +101,10 @@ def describe(report: dict[str, Any]) -> str:
     ]
     lines += [f"! {line}" for line in report["remarks"]]
     lines += _named("unreadable", report["unreadable"])
+    ignored = report["ignored"]
+    lines += _other_kinds(ignored["kinds"])
+    lines += _named("ignored, a link that leads nowhere", ignored["dangling"])
+    lines += _named("ignored, in no folder that is looked into", ignored["elsewhere"])
     near = f"look alike (hashes at most {NEAR} of 64 bits apart, thumbnails correlated {LIKE} or more)"
     for kind, title in (
         ("label_conflicts", "same pixels under two labels"),
@@ -245,6 +256,21 @@ def _rows(items: _Items) -> list[tuple[str, NDArray[np.uint8]]]:
         chosen = np.array(at)[np.unique(np.linspace(0, len(at) - 1, ACROSS).round().astype(int))]
         rows.append((f"{name}  ({len(at):,})", items.inputs[chosen]))
     return rows
+
+
+def _other_kinds(kinds: dict[str, int]) -> list[str]:
+    """How many files are of kinds that are not read, and of which.
+
+    >>> _other_kinds({".heic": 10, "": 2}), _other_kinds({".txt": 1})
+    (['! 12 files of other kinds are ignored: .heic 10, no suffix 2'], ['! 1 file of another kind is ignored: .txt 1'])
+    """
+    if not kinds:
+        return []
+    n = sum(kinds.values())
+    files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
+    named = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in list(kinds.items())[:SHOWN])
+    more = f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else ""
+    return [f"! {files} ignored: {named}{more}"]
 
 
 def _named(title: str, entries: Sequence[str]) -> list[str]:

@@ -50,7 +50,7 @@ def load_corpus(
             listings = listings.with_unlabelled(unlabelled.expanduser())
         return read_listings(listings, image_size=image_size, largest=largest, on_bad=on_bad, reading=reading)
     if data in sources:
-        corpus = _read_named(data, (root or data_root()).expanduser())
+        corpus = _read_named(data, (root or data_root()).expanduser(), reading)
     else:
         corpus = read_arrays(Path(data).expanduser())
     corpus = _resized(corpus, image_size)
@@ -78,12 +78,12 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
 
 
-def _read_named(name: str, root: Path) -> Corpus:
+def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
     source = sources.get(name)
     missing: list[MissingFiles] = []
     for where in (root / name, root):
         try:
-            return source.read(where)
+            return source.read(where, reading)
         except MissingFiles as error:
             missing.append(error)
     # Where some of the files are, the others belong.
@@ -111,8 +111,9 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
     if not train.is_images:
         raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")
     channels, height, width = train.shape
+    paths = list_unlabelled(where).paths
     decoded = decode_all(
-        list_unlabelled(where).paths,
+        paths,
         size=height if height == width else None,
         channels=1 if channels == 1 else 3,
         on_bad=on_bad,
@@ -125,7 +126,11 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
             "of them squares"
         )
     labels = np.full(len(decoded.images), UNKNOWN, np.int64)
+    files = np.array([str(paths[i]) for i in decoded.kept], object)
     more = replace(
-        train, inputs=np.concatenate([train.inputs, decoded.images]), labels=np.concatenate([train.labels, labels])
+        train,
+        inputs=np.concatenate([train.inputs, decoded.images]),
+        labels=np.concatenate([train.labels, labels]),
+        files=np.concatenate([train.files, files]) if train.files is not None else None,
     )
     return replace(corpus, train=more, skipped=corpus.skipped + decoded.bad)

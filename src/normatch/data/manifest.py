@@ -9,6 +9,9 @@ from normatch.images import OnBad
 
 __all__ = ["list_manifest"]
 
+NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>"})
+"""How arrays and data frames write that a label is unknown; but a class may be called so, and only its user knows."""
+
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images that ``path`` lists; theirs are relative to its folder."""
@@ -35,11 +38,17 @@ def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
                         f"{path}, line {rows.line_num}: {image} is listed already on line {lines[image]}; "
                         "delete one of the two"
                     )
+                label = (row["label"] or "").strip()
+                if label.lower() in NO_CLASS:
+                    raise UserError(
+                        f"{path}, line {rows.line_num}: the label is {label!r}; leave it empty if the class is not "
+                        "known, or give the class another name"
+                    )
                 lines[image] = rows.line_num
                 paths.append(image)
-                labels.append((row["label"] or "").strip() or None)
+                labels.append(label or None)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
     if not paths:
         raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
-    return Listings(str(path), Listing(tuple(paths), tuple(labels)))
+    return Listings(str(path), path.parent, Listing(tuple(paths), tuple(labels)))

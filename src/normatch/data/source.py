@@ -1,15 +1,20 @@
 """A source of data found by name: how to read its original files, and where they are published."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from normatch.data.dataset import Corpus
+from normatch.data.reading import DEFAULT, Reading
 from normatch.registry import Registry
 
 __all__ = ["Archive", "Reader", "Source", "sources"]
 
-Reader = Callable[[Path], Corpus]
+
+class Reader(Protocol):
+    """Reads the files in a folder, packed or unpacked; ``reading`` is for those that decode image files."""
+
+    def __call__(self, where: Path, reading: Reading = DEFAULT, /) -> Corpus: ...
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    """A named data set. ``read`` takes the folder that holds its files, packed or unpacked."""
+    """A named data set."""
 
     name: str
     summary: str

@@ -11,7 +11,7 @@ from normatch.data.holdout import stratified
 from normatch.errors import UserError
 from normatch.seeding import permutation
 
-__all__ = ["Split", "draw_split"]
+__all__ = ["Split", "draw_split", "files_of"]
 
 Indices = NDArray[np.int64]
 
@@ -64,6 +64,21 @@ def draw_split(
     excluded = validating if include_labelled else np.concatenate([validating, labelled])
     unlabelled = np.setdiff1d(np.arange(len(truth)), excluded)
     return Split(labelled, unlabelled, validating)
+
+
+def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
+    """The files that are labelled, for validation and for testing, for people to read; none where there are no files.
+
+    All others are unlabelled.
+    """
+    train, test = corpus.train.files, corpus.test.files if corpus.test is not None else None
+    if train is None:
+        return {}
+    return {
+        "labelled": train[split.labelled].tolist(),
+        "validation": train[split.validation].tolist(),
+        "test": test.tolist() if test is not None else [],
+    }
 
 
 def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:

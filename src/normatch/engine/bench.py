@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -30,6 +31,9 @@ AUXILIARY = "of both: auxiliary"
 
 WARM_UP = 12
 """Steps before the clock starts: compilation, capture, the choice of kernels."""
+
+SPARE = 0.05
+"""Share of a time budget that is left for checkpoints and the end of a run."""
 
 
 def bench(
@@ -95,6 +99,22 @@ class Pace:
     step: float
     evaluation: float
     memory: int = 0
+
+    def seconds_in(self, minutes: float) -> float:
+        """What a run of so many minutes has for its steps and evaluations; below zero where it cannot even start."""
+        return 60 * minutes * (1 - SPARE) - self.start
+
+    def steps_in(self, minutes: float, *, evaluations: int = 0, every: float = math.inf) -> int:
+        """Steps of a run that takes so long, with ``evaluations`` in all, or one ``every`` so many steps.
+
+        Below 1 where it is too short.
+
+        >>> measured = Pace(start=7.0, step=0.5, evaluation=5.0)
+        >>> measured.steps_in(1, evaluations=2), measured.steps_in(1, every=10)
+        (80, 50)
+        """
+        seconds = self.seconds_in(minutes) - evaluations * self.evaluation
+        return int(seconds / (self.step + self.evaluation / every))
 
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: Path, config: Config, split: Split) -> "Run":
-        """A new folder, which appears whole or not at all."""
+    def create(
+        cls, path: Path, config: Config, split: Split, files: Mapping[str, Sequence[str]] | None = None
+    ) -> "Run":
+        """A new folder, which appears whole or not at all. ``files`` are named beside the numbers of the split."""
         cls.must_be_new(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -37,7 +39,7 @@ class Run:
         except OSError as error:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-        write_json(part / "split.json", split.to_json())
+        write_json(part / "split.json", ({"files": files} if files else {}) | split.to_json())
         (part / "checkpoint").mkdir()
         os.rename(part, path)
         return cls(path)

@@ -13,6 +13,7 @@ import torch
 from normatch.config import Config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, HostPool, Pool, Reading
 from normatch.data.reading import DEFAULT
+from normatch.data.split import files_of
 from normatch.engine import checkpoint
 from normatch.engine.diagnosis import NOT_FINITE, Case, Diagnosis
 from normatch.engine.feed import make_pool
@@ -67,7 +68,7 @@ def train(
     else:
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
-        run = Run.create(path, config, job.split)
+        run = Run.create(path, config, job.split, files_of(job.split, job.corpus))
     with job.runtime.scope():
         loop = Loop(job)
         if found is not None:
@@ -231,11 +232,15 @@ def _finish(run: Run, loop: Loop) -> None:
 
 
 def _write_predictions(path: Path, loop: Loop, test: Dataset) -> None:
+    """A line for each test item, with its file where it has one."""
     p = logits(loop.step.average.model, loop.pool_of(test).inputs).softmax(1).cpu()
-    with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+    names = {"file": test.files} if test.files is not None else {}
+    # A file's name need not be text; the table is.
+    with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         table = csv.writer(file)
-        table.writerow(["item", "label", "probability", "truth"])
-        for i, (probability, k, truth) in enumerate(
-            zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, strict=True)
+        table.writerow(["item", *names, "label", "probability", "truth"])
+        for i, (probability, k, truth, *name) in enumerate(
+            zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values(), strict=True)
         ):
-            table.writerow([i, test.classes[k], f"{probability:.6f}", test.classes[truth] if truth >= 0 else ""])
+            known = test.classes[truth] if truth >= 0 else ""
+            table.writerow([i, *name, test.classes[k], f"{probability:.6f}", known])

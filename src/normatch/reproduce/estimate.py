@@ -18,9 +18,6 @@ from normatch.reproduce.paper import Trial
 
 __all__ = ["Paces"]
 
-SPARE = 0.05
-"""Share of a budget of minutes that is left for checkpoints and the end of a run."""
-
 
 class Paces:
     """The speed of each recipe on this machine, measured with NorMatch and taken for all methods.
@@ -50,8 +47,7 @@ class Paces:
     def steps_in(self, minutes: float, recipe: str) -> int:
         """Steps of a run that takes so long: whole thousands, where there are any."""
         measured = self.of(recipe)
-        seconds = 60 * minutes * (1 - SPARE) - measured.start
-        steps = int(seconds / (measured.step + measured.evaluation / BETWEEN_EVALUATIONS))
+        steps = measured.steps_in(minutes, every=BETWEEN_EVALUATIONS)
         if steps < 1:
             raise UserError(
                 f"budget is {minutes:g} minutes: a run of {recipe} takes {measured.start:.0f} s to start; give more"

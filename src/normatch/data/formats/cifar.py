@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.formats.pickled import load_plain
+from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 
 __all__ = ["Batch", "CifarForm", "read_cifar"]
@@ -49,7 +50,7 @@ class CifarForm:
 Records = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def read_cifar(form: CifarForm, where: Path) -> Corpus:
+def read_cifar(form: CifarForm, where: Path, _reading: Reading = DEFAULT) -> Corpus:
     found = find(form.name, where, (form.python, form.binary))
     batches = (*form.train, form.test)
     parse_names: Callable[[CifarForm, Member], tuple[str, ...]]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from normatch.data.checksum import verify
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.files import pick
+from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import Archive
 from normatch.errors import UserError, reason
 
@@ -29,7 +30,9 @@ def idx_archives(site: str, published: Sequence[tuple[str, int]]) -> tuple[Archi
     )
 
 
-def read_idx_corpus(name: str, classes: tuple[str, ...], archives: tuple[Archive, ...], where: Path) -> Corpus:
+def read_idx_corpus(
+    name: str, classes: tuple[str, ...], archives: tuple[Archive, ...], where: Path, _reading: Reading = DEFAULT
+) -> Corpus:
     paths = pick(name, where, [(archive.name.removesuffix(".gz"), archive.name) for archive in archives])
     for path, archive in zip(paths, archives, strict=True):
         if path.name == archive.name:

@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from normatch.data.dataset import Corpus, Dataset
+from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import Source, sources
 
 __all__ = ["read_digits"]
 
 
-def read_digits(_where: Path) -> Corpus:
+def read_digits(_where: Path, _reading: Reading = DEFAULT) -> Corpus:
     """All digits to train on; a run holds out its own test items, by seed."""
     from sklearn.datasets import load_digits  # a second of import that only this data set needs
 

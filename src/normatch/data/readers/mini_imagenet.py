@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from normatch.data.dataset import Corpus
 from normatch.data.files import MissingFiles
 from normatch.data.folder import Listings, list_folder, read_listings
+from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import Source, sources
 from normatch.errors import UserError
 
@@ -23,7 +24,7 @@ SIDE = 84
 HOME = "https://github.com/ahmetius/LP-DeepSSL"
 
 
-def _read(where: Path) -> Corpus:
+def _read(where: Path, reading: Reading = DEFAULT) -> Corpus:
     """The subsets become folds: first those with fewer labels, then by file name."""
     missing = [part for part in ("train", "test") if not (where / part).is_dir()]
     if missing:
@@ -37,8 +38,8 @@ def _read(where: Path) -> Corpus:
     train = list_folder(where / "train")
     positions = {(path.name, name): i for i, (path, name) in enumerate(zip(train.paths, train.names, strict=True))}
     folds = tuple(_fold(file, positions) for file in _label_files(where))
-    listings = Listings("mini-imagenet", train, list_folder(where / "test"))
-    return replace(read_listings(listings, image_size=SIDE, channels=3), folds=folds)
+    listings = Listings("mini-imagenet", where, train, list_folder(where / "test"))
+    return replace(read_listings(listings, image_size=SIDE, channels=3, reading=reading), folds=folds)
 
 
 def _label_files(where: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.errors import UserError
 
@@ -41,7 +42,7 @@ class Counts:
     fold: int = 1_000
 
 
-def read_stl10(where: Path, counts: Counts | None = None) -> Corpus:
+def read_stl10(where: Path, _reading: Reading = DEFAULT, *, counts: Counts | None = None) -> Corpus:
     """Labelled training images first, then the unlabelled ones; the ten predefined folds index the labelled ones."""
     counts = counts or Counts()
     train = np.empty((counts.train + counts.unlabelled, SIDE, SIDE, 3), np.uint8)

@@ -7,6 +7,7 @@ import numpy as np
 from normatch.data.checksum import verify
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.files import pick
+from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.errors import UserError, reason
 
@@ -25,7 +26,7 @@ EXTRA = _file("extra", "a93ce644f1a588dc4d68dda5feec44a7", 1_329_278_602)
 CLASSES = tuple(map(str, range(10)))
 
 
-def _read(where: Path) -> Corpus:
+def _read(where: Path, _reading: Reading = DEFAULT) -> Corpus:
     """The 531,131 extra images, easier ones, follow the training images where their file is there."""
     train_path, test_path = pick("svhn", where, [(TRAIN.name,), (TEST.name,)])
     train, test = _read_mat(train_path, TRAIN), _read_mat(test_path, TEST)
