@@ -8,6 +8,7 @@ import re
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from normatch.columns import markdown
 from normatch.files import read_json
@@ -84,19 +85,26 @@ def passes() -> str:
     return markdown(rows)
 
 
-def halves() -> str:
-    """With 250 labels: two ways step by step."""
-    curves = _curves("cifar10-250-passes.json")
-    steps = sorted({step for curve in curves.values() for step in curve})
-    rows = [["test accuracy (%) at step", *(f"{step:,}" for step in steps)]]
-    rows += [[PASSES[way], *(_percent(curve.get(step)) for step in steps)] for way, curve in curves.items()]
+def ways() -> str:
+    """With 250 labels: passes and precisions step by step."""
+    runs = read_json(RESULTS / "cifar10-250-ways.json")["runs"]
+    steps = (1024, 2048, 4096, 8192, 12288, 16384, 18432, 20480)
+    rows = [["test accuracy (%) at step", *(f"{step:,}" for step in steps), "seconds"]]
+    for run in runs:
+        curve = _curve(run)
+        seconds = f"{run['result']['seconds']:.0f}" if run["finished"] else ""
+        cells = (_percent(curve.get(step)) for step in steps)
+        rows.append([f"`{run['passes']}`, {run['precision']}", *cells, seconds])
     return markdown(rows)
 
 
 def _curves(file: str) -> dict[str, dict[int, float]]:
     """The test accuracy at each step of each way through the backbone."""
-    runs = read_json(RESULTS / file)["runs"]
-    return {run["passes"]: {e["step"]: e["test/accuracy"] for e in run["evaluations"]} for run in runs}
+    return {run["passes"]: _curve(run) for run in read_json(RESULTS / file)["runs"]}
+
+
+def _curve(run: dict[str, Any]) -> dict[int, float]:
+    return {evaluation["step"]: evaluation["test/accuracy"] for evaluation in run["evaluations"]}
 
 
 def _percent(share: float | None) -> str:
@@ -125,6 +133,16 @@ def speed() -> str:
     return markdown(rows)
 
 
+def views() -> str:
+    found = read_json(RESULTS / "augment-h200.json")
+    rows = [["strong views", "images", "images a second", "least and most"]]
+    for row in found["strong"]:
+        low, high = min(row["repeats"]), max(row["repeats"])
+        side = row["side"]
+        rows.append([row["who"], f"{side}×{side}", f"{row['images_per_second']:,.0f}", f"{low:,.0f} to {high:,.0f}"])
+    return markdown(rows)
+
+
 def paper() -> str:
     """Every table and figure, and those of the analysis again with the stand-in."""
     folder = RESULTS / "reproduce"
@@ -140,7 +158,7 @@ def paper() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (digits, features, passes, halves, speed, paper)
+    table.__name__: table for table in (digits, features, passes, ways, speed, views, paper)
 }
 
 

@@ -363,7 +363,7 @@ def reproduce(argv: list[str]) -> None:
         data_root: Path | None = None,
         device: Device = "auto",
         only: tuple[str, ...] = (),
-        at_once: int | None = None,
+        at_once: int = 1,
         out: Path = Path("runs/reproduce"),
         dry_run: bool = False,
         json: bool = False,
@@ -380,7 +380,7 @@ def reproduce(argv: list[str]) -> None:
             data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
             device: Where to train.
             only: Train only the runs that have one of these words in their name.
-            at_once: Runs to train at a time; by default one on a CPU, and on a GPU two where they fit.
+            at_once: Runs to train at a time; a GPU with room for it has the next one get ready meanwhile.
             out: Folder of the runs, of their results as JSON files, and of results.md.
             dry_run: Print the plan and its estimated time, and train nothing.
             json: Print one JSON object: the plan, and when it is carried out the tables and the runs that failed.

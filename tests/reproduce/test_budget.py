@@ -129,14 +129,15 @@ def test_scaling_to_the_whole_changes_nothing(epochs: int, epoch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "evaluations", "checkpoints"),
+    ("steps", "epoch", "evaluations", "checkpoints"),
     [
-        pytest.param(64, 512, 1024, id="evaluations are more frequent than checkpoints"),
-        pytest.param(2048, 2048, 2048, id="a checkpoint comes with every evaluation"),
+        pytest.param(2**14, 64, 820, 1024, id="evaluations are more frequent than checkpoints"),
+        pytest.param(2**16, 64, 1024, 1024, id="as frequent"),
+        pytest.param(2**16, 2048, 2048, 2048, id="a checkpoint comes with every evaluation"),
     ],
 )
 def test_checkpoints_are_1024_steps_apart_or_as_far_as_evaluations(
-    epoch: int, evaluations: int, checkpoints: int
+    steps: int, epoch: int, evaluations: int, checkpoints: int
 ) -> None:
-    short = scaled(Config(steps=2**17, epoch=2 * epoch), 2**16)
+    short = scaled(Config(steps=2 * steps, epoch=2 * epoch), steps)
     assert (short.epoch, short.evaluate_every, short.checkpoint_every) == (epoch, evaluations, checkpoints)

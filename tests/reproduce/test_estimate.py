@@ -33,9 +33,10 @@ def test_the_time_left_is_a_start_the_steps_to_go_and_their_evaluations(
 def test_minutes_become_whole_thousands_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(start=17.0, step=0.5, evaluation=51.2))
     paces = Paces(tmp_path / "pace.json")
-    # 57 of the 60 seconds, less 17 to start; with one evaluation in 512 steps, a step takes 0.6.
-    assert paces.steps_in(1, "digits-40") == 66
-    assert paces.steps_in(20, "digits-40") == 1024
-    assert paces.steps_in(25, "digits-40") == 2048
-    with pytest.raises(UserError, match=r"budget is 0.2 minutes: a run of digits-40 takes 17 s to start; give more"):
-        paces.steps_in(0.2, "digits-40")
+    # 57 seconds of each minute, less 17 to start and 1,024 for 20 evaluations.
+    assert paces.steps_in(20, "digits-40") == (20 * 57 - 17 - 1024) * 2
+    # With one evaluation in 1,024 steps, which are more than 20, a step takes 0.55.
+    assert paces.steps_in(500, "digits-40") == 50 * 1024
+    expected = "budget is 1 minutes: a run of digits-40 takes 17 s to start and 1024 s for its evaluations; give more"
+    with pytest.raises(UserError, match=expected):
+        paces.steps_in(1, "digits-40")

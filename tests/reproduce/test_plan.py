@@ -1,4 +1,4 @@
-"""How many runs a plan trains at a time on a GPU, told what it would measure there."""
+"""Which runs a plan has get ready on a GPU while others train, told what it would measure there."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from normatch.engine.bench import Pace
+from normatch.engine.progress import clock
 from normatch.reproduce import plan
 from normatch.reproduce.estimate import Paces
 
@@ -14,25 +15,28 @@ GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("start", "step", "memory", "free", "expected"),
+    ("at_once", "free", "ahead", "hidden"),
     [
-        pytest.param(20.0, 0.01, GB, 80 * GB, 2, id="starting is two thirds of it"),
-        pytest.param(20.0, 1.0, GB, 80 * GB, 1, id="training is nearly all of it"),
-        pytest.param(20.0, 0.01, GB, 3 * GB, 1, id="two do not fit"),
+        pytest.param(1, 4 * GB, 1, 20, id="room for the next one"),
+        pytest.param(1, 3 * GB, 0, 0, id="room for one only"),
+        pytest.param(2, 80 * GB, 0, 0, id="there is no next one"),
     ],
 )
-def test_short_runs_that_fit_go_side_by_side(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: float, step: float, memory: int, free: int, expected: int
+def test_the_next_run_gets_ready_where_it_fits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: int, free: int, ahead: int, hidden: float
 ) -> None:
-    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(start, step, evaluation=0.0, memory=memory))
+    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(start=20, step=0.01, evaluation=0.0, memory=GB))
     monkeypatch.setattr(
         "normatch.reproduce.plan.Runtime.of", lambda config: SimpleNamespace(device=torch.device("cuda"))
     )
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
-    made = plan.make_plan("table3", budget="1000steps", seeds=(0,), data="digits", device="cpu", out=tmp_path)
-    assert made.at_once == expected
+    made = plan.make_plan(
+        "table3", budget="500steps", seeds=(0,), data="digits", device="cpu", at_once=at_once, out=tmp_path
+    )
+    assert (made.at_once, made.ahead, made.hidden) == (at_once, ahead, hidden)
+    assert f"about {clock(50 - hidden)} to go" in made.describe()
 
 
-def test_one_at_a_time_on_a_processor(tmp_path: Path) -> None:
+def test_nothing_gets_ready_on_a_processor(tmp_path: Path) -> None:
     made = plan.make_plan("table3", budget="2steps", seeds=(0, 1), data="digits", device="cpu", out=tmp_path)
-    assert made.at_once == 1
+    assert (made.at_once, made.ahead) == (1, 0)

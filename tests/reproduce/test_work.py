@@ -1,5 +1,6 @@
 """A grid of runs from the plan to the filled table: stopped, continued, failing, side by side."""
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -93,6 +94,24 @@ def test_runs_side_by_side_are_the_same(tmp_path: Path) -> None:
     assert accuracies(beside) == accuracies(alone)
 
 
+def test_runs_that_take_turns_are_the_same_and_train_one_at_a_time(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    alone, turns = tmp_path / "alone", tmp_path / "turns"
+    plans = [
+        make_plan("table3", budget="4steps", seeds=(0, 1), data="digits", device="cpu", out=out)
+        for out in (alone, turns)
+    ]
+    assert carry_out(plans[0], told_nothing) == []
+    capfd.readouterr()
+    assert carry_out(dataclasses.replace(plans[1], ahead=1), told_nothing) == []
+    assert accuracies(turns) == accuracies(alone)
+    # Between two lines that say how long a run waited the one before has come to its last step.
+    said = [line for line in capfd.readouterr().err.splitlines() if re.search(r"turn … \d|4/4", line)]
+    assert ["turn" in line for line in said] == [True, False] * 4
+    assert [line.split()[0] for line in said[::2]] == [line.split()[0] for line in said[1::2]]
+
+
 def test_runs_of_a_killed_parent_end_too(tmp_path: Path) -> None:
     out = tmp_path / "grid"
     arguments = ["table3", "--budget", "500steps", "--device", "cpu", "--data", "digits", "--seeds", "0"]
@@ -155,9 +174,9 @@ def test_minutes_become_steps_once_and_for_all(tmp_path: Path, monkeypatch: pyte
         plan = make_plan("table1", budget="0.1", seeds=(0,), data="digits", device="cpu", out=tmp_path)
         return [run.config.steps for run in plan.runs]
 
-    # 6 s less a twentieth and the start, at 0.01 s a step and 0.1 s for an evaluation every 512 steps.
+    # 6 s less a twentieth and the start, at 0.01 s a step and 0.1 s for each of 20 evaluations.
     first = planned()
-    assert first == [int((6 * 0.95 - 1) / (0.01 + 0.1 / 512))] * 4
+    assert first == [int((6 * 0.95 - 1 - 20 * 0.1) / 0.01)] * 4
     monkeypatch.setattr(estimate, "pace", lambda job: Pace(start=1.0, step=1.0, evaluation=1.0))
     assert planned() == first
 

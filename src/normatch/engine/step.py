@@ -73,6 +73,11 @@ class Step:
             self._run()
         self.done += 1
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be compiled or captured: from here on a step is the device's work."""
+        return self._graph is not None or not self.runtime.capture
+
     def _run(self) -> None:
         """The path of one batch, top to bottom."""
         batch, truth = self.sample()

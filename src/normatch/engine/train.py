@@ -4,6 +4,8 @@ import contextlib
 import csv
 import datetime
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,10 @@ from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
 from normatch.weights import save_model
 
-__all__ = ["MAY_DIFFER", "Loop", "run_folder", "train"]
+__all__ = ["MAY_DIFFER", "Loop", "Turns", "run_folder", "train"]
+
+Turns = Callable[[], AbstractContextManager[object]]
+"""Makes a context that waits, as it is entered, until a run may train: where several share a GPU."""
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Fields that say where a run is trained, not what it is: a resumed run may change them."""
@@ -47,12 +52,14 @@ def train(
     progress: Progress = quiet,
     corpus: Corpus | None = None,
     reading: Reading = DEFAULT,
+    turns: Turns | None = None,
 ) -> Run:
     """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
     had never been stopped. ``corpus`` is the config's data where the caller has read it already, as
-    :func:`open_corpus` does; otherwise it is read as ``reading`` says.
+    :func:`open_corpus` does; otherwise it is read as ``reading`` says. With ``turns`` it gets ready, then waits for its
+    turn; the time that takes is not counted as the run's.
     """
     path = run_folder(config, out)
     found = None
@@ -77,7 +84,7 @@ def train(
         loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
         loop.diagnosis.replay(run.metrics())
         with RunRecorder(path, loop.step.done) as recorder:
-            loop.run(recorder, progress, path / "checkpoint")
+            loop.run(recorder, progress, path / "checkpoint", turns)
         _finish(run, loop)
     return run
 
@@ -111,13 +118,20 @@ class Loop:
         """Its items where this run keeps them."""
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 
-    def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None) -> None:
+    def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None, turns: Turns | None = None) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self.step.feed.close)
             writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
-            self._run(recorder, progress, writer)
+            self._run(recorder, progress, writer, turns, stack)
 
-    def _run(self, recorder: Recorder, progress: Progress, checkpoints: checkpoint.Writer | None) -> None:
+    def _run(
+        self,
+        recorder: Recorder,
+        progress: Progress,
+        checkpoints: checkpoint.Writer | None,
+        turns: Turns | None,
+        stack: contextlib.ExitStack,
+    ) -> None:
         config, step = self.config, self.step
         evaluate_every = config.evaluate_every or config.epoch
         checkpoint_every = config.checkpoint_every or config.epoch
@@ -130,6 +144,12 @@ class Loop:
             progress.warn(alarm)
         start, logged_at, logged = time.perf_counter() - self.seconds, time.perf_counter(), step.done
         while step.done < config.steps:
+            if turns is not None and step.settled:
+                before = time.perf_counter()
+                with progress.busy("waiting for its turn"):
+                    stack.enter_context(turns())
+                waited, turns = time.perf_counter() - before, None
+                start, logged_at = start + waited, logged_at + waited
             if step.done % config.epoch == 0:
                 step.method.begin_epoch(step.done // config.epoch, self._embed)
             step()

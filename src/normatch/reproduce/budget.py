@@ -7,7 +7,7 @@ from normatch.config import Config
 from normatch.errors import UserError
 from normatch.reproduce.paper import Trial
 
-__all__ = ["BETWEEN_EVALUATIONS", "Budget", "in_steps", "scaled"]
+__all__ = ["BETWEEN_EVALUATIONS", "EVALUATIONS", "Budget", "in_steps", "scaled"]
 
 EPOCHS = 300
 """Of ``--budget 300``: the schedule of the paper's analysis (Section 4.2), for its other tables too."""
@@ -15,8 +15,11 @@ EPOCHS = 300
 QUICK = 1024
 """Steps of ``--budget quick``, at most."""
 
-BETWEEN_EVALUATIONS = 512
-"""Steps, unless a run is so short that it would have fewer than 20 evaluations."""
+BETWEEN_EVALUATIONS = 1024
+"""Steps, unless a run is so short that it would have fewer than ``EVALUATIONS``."""
+
+EVALUATIONS = 20
+"""At the least: the mean of so many last ones is what the published code reports."""
 
 QUICK_SHARE = 0.1
 """Of a schedule that is short itself."""
@@ -91,7 +94,7 @@ def scaled(config: Config, steps: int) -> Config:
     if steps == config.steps:
         return config
     epoch = max(1, round(config.epoch * steps / config.steps))
-    evaluate_every = max(epoch, min(BETWEEN_EVALUATIONS, math.ceil(steps / 20)))
+    evaluate_every = max(epoch, min(BETWEEN_EVALUATIONS, math.ceil(steps / EVALUATIONS)))
     return config.replace(
         steps=steps,
         epoch=epoch,

@@ -11,7 +11,7 @@ from normatch.engine.job import prepare
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.files import read_json, write_json
-from normatch.reproduce.budget import BETWEEN_EVALUATIONS
+from normatch.reproduce.budget import BETWEEN_EVALUATIONS, EVALUATIONS
 from normatch.reproduce.children import apart
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
@@ -47,10 +47,13 @@ class Paces:
     def steps_in(self, minutes: float, recipe: str) -> int:
         """Steps of a run that takes so long: whole thousands, where there are any."""
         measured = self.of(recipe)
-        steps = measured.steps_in(minutes, every=BETWEEN_EVALUATIONS)
+        steps = min(
+            measured.steps_in(minutes, every=BETWEEN_EVALUATIONS), measured.steps_in(minutes, evaluations=EVALUATIONS)
+        )
         if steps < 1:
             raise UserError(
-                f"budget is {minutes:g} minutes: a run of {recipe} takes {measured.start:.0f} s to start; give more"
+                f"budget is {minutes:g} minutes: a run of {recipe} takes {measured.start:.0f} s to start "
+                f"and {EVALUATIONS * measured.evaluation:.0f} s for its evaluations; give more"
             )
         return steps if steps < 1024 else steps // 1024 * 1024
 

@@ -22,13 +22,6 @@ from normatch.reproduce.paper import Study, find_studies
 
 __all__ = ["Plan", "make_plan"]
 
-ON_A_GPU = 2
-"""Runs at once on a GPU where both fit and it pays."""
-
-TOLL = 0.12
-"""Share by which training two runs side by side takes longer than one after the other (benchmarks/NOTES.md). In return
-the start of one, the processor's work, hides behind the other: it pays where starting takes a larger share."""
-
 MARGIN = 2
 """A run must have this many times the memory of its tensors: a process needs more than those."""
 
@@ -46,6 +39,10 @@ class Plan:
     missing: dict[str, str]
     """Why a recipe's data cannot be read, by recipe: its runs are left out."""
     at_once: int
+    ahead: int
+    """Runs that get ready while others train."""
+    hidden: float
+    """Seconds of starting that pass while other runs train, about."""
     out: Path
 
     @property
@@ -89,12 +86,13 @@ class Plan:
         titles = ", ".join(study.name for study in self.studies)
         finished = len(self.runs) - len(self.to_do)
         side = f", {self.at_once} at a time" if self.at_once > 1 else ""
+        to_go = clock(sum(self.left.values()) - self.hidden)
         return "\n".join(
             [
                 f"{titles}: {self.budget.describe()}, into {self.out}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {recipe} is left out: {why}" for recipe, why in self.missing.items()),
-                f"{len(self.runs)} runs, {finished} finished; about {clock(sum(self.left.values()))} to go{side}",
+                f"{len(self.runs)} runs, {finished} finished; about {to_go} to go{side}",
             ]
         )
 
@@ -108,13 +106,13 @@ def make_plan(
     data_root: Path | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     only: Sequence[str] = (),
-    at_once: int | None = None,
+    at_once: int = 1,
     out: Path = Path("runs/reproduce"),
 ) -> Plan:
     """Which runs a table or figure needs, which of them are done, and how long the others will take here."""
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds are {' '.join(map(str, seeds)) or 'none'}: give different numbers from 0 on")
-    if at_once is not None and at_once < 1:
+    if at_once < 1:
         raise UserError(f"at-once is {at_once}: give the number of runs to train at a time, 1 or more")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: choose another --out")
@@ -131,10 +129,10 @@ def make_plan(
     runs = plan_runs(studies, seeds, parsed, out, stand_in=stand_in, steps_in_time=in_time, without=missing, **where)
     runs = keep(runs, only)
     left = {run.name: paces.seconds_left(run) for run in runs}
-    if at_once is None:
-        to_do = [run for run in runs if not run.finished]
-        at_once = _fitting(to_do, sum(left[run.name] for run in to_do), paces)
-    return Plan(studies, parsed, stand_in, tuple(runs), left, missing, at_once, out)
+    to_do = [run for run in runs if not run.finished]
+    ahead = int(_room_for_one_more(to_do, at_once, paces))
+    hidden = sum(paces.of(run.recipe).start for run in to_do[at_once:]) if ahead else 0.0
+    return Plan(studies, parsed, stand_in, tuple(runs), left, missing, at_once, ahead, hidden, out)
 
 
 def _unreadable(config: Config) -> str | None:
@@ -145,13 +143,10 @@ def _unreadable(config: Config) -> str | None:
     return None
 
 
-def _fitting(runs: Sequence[Planned], seconds: float, paces: Paces) -> int:
-    """How many of the runs, which take so many seconds one after the other, to train at a time."""
-    if not runs or Runtime.of(runs[0].config).device.type == "cpu":
-        return 1
-    starting = sum(paces.of(run.recipe).start for run in runs)
-    if starting < TOLL * (seconds - starting):
-        return 1
+def _room_for_one_more(runs: Sequence[Planned], at_once: int, paces: Paces) -> bool:
+    """Whether a GPU can hold a run more than it trains."""
+    if len(runs) <= at_once or Runtime.of(runs[0].config).device.type == "cpu":
+        return False
     largest = max(paces.of(recipe).memory for recipe in {run.recipe for run in runs})
     free, _ = torch.cuda.mem_get_info()
-    return max(1, min(ON_A_GPU, len(runs), int(free / (MARGIN * largest + 1))))
+    return (at_once + 1) * MARGIN * largest <= free

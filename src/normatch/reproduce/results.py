@@ -15,12 +15,10 @@ from normatch.engine.runtime import Runtime
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
+from normatch.reproduce.budget import EVALUATIONS
 from normatch.weights import load_model
 
-__all__ = ["LAST", "Result", "read_results", "write_result"]
-
-LAST = 20
-"""Evaluations whose mean the published code reports beside the best."""
+__all__ = ["Result", "read_results", "write_result"]
 
 MOST_POINTS = 300
 """Of a curve that is kept."""
@@ -82,8 +80,8 @@ def write_result(run: Run, path: Path, whole: int) -> None:
             "failed": None if run.finished or broken is None else f"step {broken['step']}: {broken['message']}",
             "accuracy": {
                 "last weights": ended["accuracy"],
-                f"mean of the last {LAST} evaluations": _mean(seen[-LAST:]),
-                "evaluations in that mean": len(seen[-LAST:]),
+                f"mean of the last {EVALUATIONS} evaluations": _mean(seen[-EVALUATIONS:]),
+                "evaluations in that mean": len(seen[-EVALUATIONS:]),
                 "best evaluation (chosen by the test set)": max(seen, default=None),
             },
             "labelled": split.labelled.tolist(),

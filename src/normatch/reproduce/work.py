@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from normatch.config import Config
 from normatch.engine.diagnosis import NOT_FINITE
 from normatch.engine.progress import Lines
 from normatch.engine.runtime import Runtime
-from normatch.engine.train import train
+from normatch.engine.train import Turns, train
 from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.reproduce.children import side_by_side
@@ -19,6 +20,7 @@ from normatch.reproduce.page import plain, relative, section
 from normatch.reproduce.pictures import draw
 from normatch.reproduce.plan import Plan
 from normatch.reproduce.results import read_results, write_result
+from normatch.reproduce.turns import take, turn
 
 __all__ = ["carry_out", "summary", "tables"]
 
@@ -36,7 +38,7 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
                 write_result(run.run(), results / f"{run.name}.json", plan.whole(run))
         to_do = plan.to_do
         failed = []
-        for number, well in _trained(to_do, plan.at_once):
+        for number, well in _trained(to_do, plan):
             run = to_do[number]
             if run.finished or _diverged(run):
                 write_result(run.run(), results / f"{run.name}.json", plan.whole(run))
@@ -79,12 +81,13 @@ def write_page(plan: Plan) -> Path:
     return path
 
 
-def _trained(runs: Sequence[Planned], at_once: int) -> Iterator[tuple[int, bool]]:
+def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[int, bool]]:
     """Train the runs; the number of each as it ends, and whether it went well.
 
-    On a GPU each is a process of its own: compiled code and memory of one must not burden the next.
+    On a GPU each is a process of its own: compiled code and memory of one must not burden the next. Where there is room
+    one more than train is under way: it starts and compiles, the processor's work, and then waits for its turn.
     """
-    if at_once == 1 and runs and Runtime.of(runs[0].config).device.type == "cpu":
+    if plan.at_once == 1 and not plan.ahead and runs and Runtime.of(runs[0].config).device.type == "cpu":
         for number, run in enumerate(runs):
             try:
                 _train(run.config, run.folder)
@@ -94,11 +97,13 @@ def _trained(runs: Sequence[Planned], at_once: int) -> Iterator[tuple[int, bool]
             else:
                 yield number, True
     else:
-        yield from side_by_side([(_train, (run.config, run.folder)) for run in runs], at_once)
+        turns = partial(turn, plan.out, plan.at_once) if plan.ahead else None
+        tasks = [(_train, (run.config, run.folder, turns)) for run in runs]
+        yield from side_by_side(tasks, plan.at_once + plan.ahead)
 
 
-def _train(config: Config, folder: Path) -> None:
-    train(config, folder, resume=folder.exists(), progress=Lines(config.name))
+def _train(config: Config, folder: Path, turns: Turns | None = None) -> None:
+    train(config, folder, resume=folder.exists(), progress=Lines(config.name), turns=turns)
 
 
 def _diverged(run: Planned) -> bool:
@@ -107,17 +112,9 @@ def _diverged(run: Planned) -> bool:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Only one grid at a time may write into a folder; a killed one holds nothing."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks.
-        yield
-        return
-    with (out / ".lock").open("w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(
-                f"{out} is in use by another normatch reproduce: wait for it, or choose another --out"
-            ) from error
+    """Only one grid at a time may write into a folder."""
+    lock = take(out / ".lock")
+    if lock is None:
+        raise UserError(f"{out} is in use by another normatch reproduce: wait for it, or choose another --out")
+    with lock:
         yield
