@@ -17,7 +17,7 @@ from normatch.data import Pool, Stream
 from normatch.engine import Loop, Run, bench, checkpoint, prepare, train
 from normatch.engine.progress import quiet
 from normatch.engine.recorder import Record, Silent
-from normatch.engine.step import Step
+from normatch.engine.step import OURS, OURS_BEGIN, Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
@@ -94,6 +94,32 @@ def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(
     loop.step.sample()
     assert len(drawn) == 2
     assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("loss", torch.ones(()), "a metric 'loss', a name that each run's record has already"),
+        ("step", torch.ones(()), "a metric 'step', a name that each run's record has already"),
+        ("pseudo/correct", torch.ones(()), "a metric 'pseudo/correct', a name"),
+        ("mine", torch.ones(3), r"metric 'mine' of the method is a tensor of shape \(3,\): give a tensor"),
+        ("mine", 0.5, "metric 'mine' of the method is float: give a tensor of one number"),
+    ],
+)
+def test_a_metric_of_a_method_is_one_number_and_hides_no_other(
+    config: Config, monkeypatch: pytest.MonkeyPatch, name: str, value: Tensor, complaint: str
+) -> None:
+    loop = Loop(prepare(config))
+    forward = loop.step.method.forward
+    monkeypatch.setattr(loop.step.method, "forward", lambda batch: forward(batch)._replace(metrics={name: value}))
+    with pytest.raises(UserError, match=complaint):
+        loop.step()
+
+
+def test_every_name_of_a_record_is_known_to_be_the_engines(config: Config, tmp_path: Path) -> None:
+    names = {name for line in train(config.replace(validation=0.1), tmp_path / "run").metrics() for name in line}
+    assert [name for name in names if name not in OURS and not name.startswith(OURS_BEGIN)] == []
+    assert set(OURS) <= names
 
 
 def test_the_teacher_is_the_averaged_model(config: Config) -> None:

@@ -20,6 +20,7 @@ from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
+from normatch.errors import UserError
 from normatch.methods import Batch, Method, Outcome
 from normatch.seeding import derive
 
@@ -27,6 +28,10 @@ __all__ = ["Step"]
 
 PLAN = 256
 """Steps whose indices are sent to the device at once."""
+
+OURS = ("step", "seconds", "steps_per_second", "loss")
+OURS_BEGIN = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
+"""Names in a record that are the engine's own."""
 
 WARM_UP = 3
 """Steps run one by one before capture: they make the optimisers' state and let kernels be chosen."""
@@ -206,8 +211,19 @@ class Step:
 
 def _means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
     one = torch.ones((), device=loss.device)
+    _check_metrics(outcome.metrics)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
     means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
     if outcome.pseudo is not None:
         means |= pseudo_label_curves(outcome.pseudo, truth, classes)
     return means
+
+
+def _check_metrics(metrics: dict[str, Tensor]) -> None:
+    """A record has one place for a name: what a method measures must not hide what is measured beside it."""
+    for name, value in metrics.items():
+        if name in OURS or name.startswith(OURS_BEGIN):
+            raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")
+        if not isinstance(value, Tensor) or value.ndim:
+            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"metric {name!r} of the method is {what}: give a tensor of one number, of shape ()")

@@ -80,6 +80,7 @@ class Outcome(NamedTuple):
 
     losses: dict[str, Tensor]
     metrics: dict[str, Tensor]
+    """Numbers () by names that no record has already; the same ones at each step."""
     pseudo: PseudoLabels | None = None
 
 
