@@ -1,4 +1,4 @@
-"""The method that CONTRIBUTING.md shows is one: it registers, trains and keeps the contract, inside and outside."""
+"""What CONTRIBUTING.md shows works: its method, data set and backbone register and train, inside and outside."""
 
 import json
 import os
@@ -8,23 +8,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from normatch.methods import Outcome, methods
 from tests.conftest import make_batch, make_method
 
+PROJECT = Path(__file__).parents[2]
 
-def code() -> str:
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-    (found,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+def code(name: str) -> str:
+    """The example that defines what is called ``name``."""
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (found,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if f'"{name}"' in block]
     return str(found)
 
 
 @pytest.fixture
 def example() -> Iterator[str]:
     methods.names()  # the registry's own come first
-    exec(code(), {"__name__": "mymethod"})
+    exec(code("mymethod"), {"__name__": "mymethod"})
     yield "mymethod"
     del methods._things["mymethod"]
 
@@ -44,7 +48,7 @@ def run(folder: Path, plugins: str, *arguments: str) -> subprocess.CompletedProc
 
 
 def test_the_example_is_a_plug_in(tmp_path: Path) -> None:
-    (tmp_path / "mymodule.py").write_text(code())
+    (tmp_path / "mymodule.py").write_text(code("mymethod"), encoding="utf-8")
     flags = ["--steps", "4", "--batch", "8", "--ratio", "1", "--settings.memory", "0.5"]
     trained = run(tmp_path, "mymodule", "train", "digits-40", "--method", "mymethod", *flags, "--out", "run")
     assert trained.returncode == 0, trained.stderr
@@ -52,6 +56,50 @@ def test_the_example_is_a_plug_in(tmp_path: Path) -> None:
     assert 0 < records[-1]["usual_confidence"] < 1
     evaluated = run(tmp_path, "mymodule", "eval", "run", "--json")
     assert json.loads(evaluated.stdout)["n"] == 360
+
+
+@pytest.fixture
+def data_and_net(tmp_path: Path) -> Path:
+    """A folder with the two examples as modules, and a data root ``root`` with files of the first."""
+    for name in ("mydata", "mynet"):
+        (tmp_path / f"{name}.py").write_text(code(name), encoding="utf-8")
+    files = tmp_path / "root" / "mydata"
+    files.mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    for part, n in (("train", 40), ("test", 10)):
+        labels = np.arange(n) % 2
+        images = draw.integers(0, 128, (n, 32, 32, 3), dtype=np.uint8) + 127 * labels[:, None, None, None]
+        np.savez(files / f"{part}.npz", images=images.astype(np.uint8), labels=labels)
+    return tmp_path
+
+
+def test_the_example_data_set_trains_with_the_example_backbone(data_and_net: Path) -> None:
+    flags = ["--steps", "4", "--batch", "4", "--ratio", "1", "--labels", "4", "--data-root", "root", "--out", "run"]
+    chosen = ["--data", "mydata", "--backbone", "mynet"]
+    trained = run(data_and_net, "mydata mynet", "train", "cifar10-40", *chosen, *flags)
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads((data_and_net / "run" / "model.json").read_text())["backbone"] == "mynet"
+    assert json.loads((data_and_net / "run" / "result.json").read_text())["n"] == 10
+    for kind, name in (("datasets", "mydata"), ("backbones", "mynet")):
+        listed = run(data_and_net, "mydata mynet", "list", kind, "--json")
+        assert name in [entry["name"] for entry in json.loads(listed.stdout)]
+
+
+def test_the_example_data_set_says_what_is_missing(data_and_net: Path) -> None:
+    (data_and_net / "root" / "mydata" / "test.npz").unlink()
+    refused = run(data_and_net, "mydata", "train", "--data", "mydata", "--data-root", "root", "--out", "run")
+    assert refused.returncode == 2
+    assert "mydata: test.npz is missing in root/mydata: run `normatch data get mydata`" in refused.stderr
+
+
+def test_the_contract_tests_take_the_example_backbone(data_and_net: Path) -> None:
+    environment = os.environ | {"NORMATCH_PLUGINS": "mynet", "PYTHONPATH": f"{data_and_net}:{PROJECT / 'src'}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "mynet"]
+    done = subprocess.run(
+        [*command, "tests/nets/test_contract.py"], cwd=PROJECT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
 
 
 def test_a_plug_in_that_is_not_there_is_named(tmp_path: Path) -> None:

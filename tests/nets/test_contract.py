@@ -1,4 +1,4 @@
-"""The questions that every backbone must answer. A new one joins by being registered, and adds its size below."""
+"""The questions that every backbone must answer. A new one joins by being registered."""
 
 import copy
 import re
@@ -14,7 +14,7 @@ from normatch.nets import Backbone, backbones, create_backbone
 
 NAMES = backbones.names()
 
-# Parameters without a head, for the smallest shape that is tried below.
+# Our own: parameters without a head, for the smallest shape that is tried below.
 SIZES = {
     "linear": 0,
     "mlp": 5 * 256 + 256 * 128 + 2 * (256 + 128),
@@ -67,6 +67,7 @@ def test_output_shape_for_every_shape_it_takes(name: str) -> None:
             assert net(torch.zeros(2, *shape)).shape == (2, net.features)
 
 
+@pytest.mark.parametrize("name", SIZES)
 def test_number_of_parameters(name: str) -> None:
     assert sum(parameter.numel() for parameter in build(name).parameters()) == SIZES[name]
 
@@ -96,7 +97,7 @@ def test_evaluation_is_deterministic_and_rows_are_independent(name: str) -> None
 @pytest.mark.parametrize("norm_momentum", [None, 0.25])
 def test_running_statistics_move_by_the_momentum(name: str, norm_momentum: float | None) -> None:
     net = build(name, norm_momentum=norm_momentum)
-    expected = norm_momentum or (0.001 if name.startswith("wrn") else 0.1)
+    expected = norm_momentum or backbones.get(name).norm_momentum
     seen: dict[nn.Module, Tensor] = {}
 
     def remember(module: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -112,7 +113,12 @@ def test_running_statistics_move_by_the_momentum(name: str, norm_momentum: float
         values = seen[norm]
         torch.testing.assert_close(norm.running_mean, expected * values.mean(1), rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(norm.running_var, 1 - expected + expected * values.var(1), rtol=1e-3, atol=1e-5)
-    assert bool(norms(net)) == (name != "linear")
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_our_own_have_batch_norm_with_the_momentum_of_their_papers(name: str) -> None:
+    assert bool(norms(build(name))) == (name != "linear")
+    assert backbones.get(name).norm_momentum == (0.001 if name.startswith("wrn") else 0.1)
 
 
 def test_bfloat16_autocast(name: str) -> None:
