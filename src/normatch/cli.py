@@ -221,7 +221,7 @@ def data(argv: list[str]) -> None:
         source = sources.get(name)
         with downloading() as progress:
             files = get(source, root or data_root(), progress)
-        print("\n".join(map(str, files)) or f"{name} is part of scikit-learn: nothing to fetch")
+        print("\n".join(map(str, files)) or f"{name} comes with an installed package: nothing to fetch")
 
     def inspect_(
         data: Positional[str],

@@ -11,12 +11,15 @@ from typing import Generic, TypeVar
 
 from normatch.errors import UserError
 
-__all__ = ["Registry"]
+__all__ = ["FROM_A_PLUG_IN", "Registry"]
 
 T = TypeVar("T")
 
 PLUGINS = "normatch.plugins"
 """The entry points by which an installed package names modules that add something."""
+
+FROM_A_PLUG_IN = "if a plug-in adds it, name its module in NORMATCH_PLUGINS"
+"""What may be wrong with a name that is not known: a run remembers names, not the modules that they came from."""
 
 
 class Registry(Generic[T]):
@@ -49,7 +52,9 @@ class Registry(Generic[T]):
         if name not in self._things:
             close = difflib.get_close_matches(name, self._things, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UserError(f"unknown {self.kind} {name!r}: choose from {', '.join(self.names())}{hint}")
+            raise UserError(
+                f"unknown {self.kind} {name!r}: choose from {', '.join(self.names())}; {FROM_A_PLUG_IN}{hint}"
+            )
         return self._things[name]
 
     def names(self) -> list[str]:

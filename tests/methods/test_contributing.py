@@ -42,9 +42,15 @@ def test_the_example_is_a_method(example: str) -> None:
 
 
 def run(folder: Path, plugins: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"NORMATCH_PLUGINS": plugins, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-m", "normatch", *arguments]
+    environment = with_plugins(folder, plugins)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def with_plugins(folder: Path, plugins: str) -> dict[str, str]:
+    """An environment in which this checkout finds modules of a folder."""
+    path = os.pathsep.join(map(str, (folder, PROJECT / "src")))
+    return os.environ | {"NORMATCH_PLUGINS": plugins, "PYTHONPATH": path}
 
 
 def test_the_example_is_a_plug_in(tmp_path: Path) -> None:
@@ -56,6 +62,10 @@ def test_the_example_is_a_plug_in(tmp_path: Path) -> None:
     assert 0 < records[-1]["usual_confidence"] < 1
     evaluated = run(tmp_path, "mymodule", "eval", "run", "--json")
     assert json.loads(evaluated.stdout)["n"] == 360
+    without = run(tmp_path, "", "eval", "run")
+    assert without.returncode == 2
+    assert "if a plug-in adds it, name its module in NORMATCH_PLUGINS" in without.stderr
+    assert without.stderr.count("\n") == 1
 
 
 @pytest.fixture
@@ -93,7 +103,7 @@ def test_the_example_data_set_says_what_is_missing(data_and_net: Path) -> None:
 
 
 def test_the_contract_tests_take_the_example_backbone(data_and_net: Path) -> None:
-    environment = os.environ | {"NORMATCH_PLUGINS": "mynet", "PYTHONPATH": f"{data_and_net}:{PROJECT / 'src'}"}
+    environment = with_plugins(data_and_net, "mynet")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "mynet"]
     done = subprocess.run(
         [*command, "tests/nets/test_contract.py"], cwd=PROJECT, env=environment, capture_output=True, text=True

@@ -16,6 +16,7 @@ from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import sources
 from normatch.errors import UserError
 from normatch.images import SIZES, OnBad, decode_all, resize_all
+from normatch.registry import FROM_A_PLUG_IN
 
 __all__ = ["data_root", "find_listings", "load_corpus"]
 
@@ -66,7 +67,9 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
         return list_corpus(path)
     if not path.exists():
         close = difflib.get_close_matches(data, sources.names(), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        # With a slash in it, it was meant as a path.
+        hint = f"; {FROM_A_PLUG_IN}" if path.name == data else ""
+        hint += f"; did you mean {close[0]!r}?" if close else ""
         raise UserError(
             f"data is {data!r}: no such folder or file, and no data set of that name "
             f"(there are {', '.join(sources.names())}){hint}"
