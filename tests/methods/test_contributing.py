@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from normatch.methods import Outcome, methods
+from normatch.catalogue import catalogue
+from normatch.methods import Batch, Method, Outcome, methods
 from tests.conftest import make_batch, make_method
 
 PROJECT = Path(__file__).parents[2]
@@ -39,6 +40,20 @@ def test_the_example_is_a_method(example: str) -> None:
     assert isinstance(outcome, Outcome)
     torch.stack(list(outcome.losses.values())).sum().backward()
     assert all(p.grad is not None for p in method.parameters())
+
+
+def test_a_method_without_a_summary_is_listed() -> None:
+    class Plain(Method):
+        """A method that says nothing of itself."""
+
+        def forward(self, batch: Batch) -> Outcome:
+            return Outcome({}, {})
+
+    methods.add("plain", Plain)
+    try:
+        assert {"name": "plain", "summary": ""} in catalogue("methods")
+    finally:
+        del methods._things["plain"]
 
 
 def run(folder: Path, plugins: str, *arguments: str) -> subprocess.CompletedProcess[str]:

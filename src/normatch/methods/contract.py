@@ -53,7 +53,7 @@ class Batch(NamedTuple):
     """The unlabelled images, one tensor for each view asked for."""
     positions: Tensor
     """(μB,) which of the unlabelled images these are, 0 … Task.unlabelled − 1. Where one epoch ends and the next begins
-    within a batch, an image may be there twice."""
+    within a batch, an image may be there twice; more often where there are fewer images than a batch has."""
     step: Tensor
     """() steps done before this one, on the device."""
     teacher: Model
@@ -106,7 +106,8 @@ class Settings:
 class Method(nn.Module, abc.ABC):
     """Base of all methods: owns the model that is trained and whatever state the method keeps as buffers."""
 
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
+    """One line for ``normatch list methods``."""
     Settings: ClassVar[type[Settings]] = Settings
     views: ClassVar[ViewsWanted] = ViewsWanted()
     capturable: ClassVar[bool] = True
