@@ -21,7 +21,7 @@ from normatch.engine.step import OURS, OURS_BEGIN, Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
-from normatch.methods import Embedding
+from normatch.methods import Embedding, methods
 
 
 @pytest.fixture
@@ -292,3 +292,15 @@ def test_the_bench_says_how_many_times_longer_the_slower_method_takes(
     monkeypatch.setattr(bench, "describe", lambda report: "")
     assert main(["bench", "digits-40", "--device", "cpu", "--compare", "supervised"]) == 0
     assert "a step of normatch takes 2.00 times the time of supervised" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str) -> None:
+    """Losses and what is measured beside them: a break in the graph would cost a captured step its speed."""
+    loop = stepped(config.replace(method=method))
+    loop.step._prepare()
+    batch, truth = loop.step.sample()
+    compiled = torch.compile(loop.step._forward, fullgraph=True, dynamic=False, backend="eager")
+    loss, measured = compiled(batch, truth)
+    assert loss.isfinite()
+    assert {"loss", "loss/labelled"} <= measured.shapes.keys()
