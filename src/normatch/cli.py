@@ -1,5 +1,6 @@
 """The command line: one short function per verb."""
 
+import io
 import json as jsonlib
 import os
 import sys
@@ -17,6 +18,9 @@ Device = Literal["auto", "cpu", "cuda"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; what the user can mend is one line on standard error and exit code 2."""
     verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # As standard error has it: the name of a file need not be text, and must still be shown.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if verb in ("-h", "--help"):
             print(_help())
