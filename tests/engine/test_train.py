@@ -286,3 +286,15 @@ def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config) -> N
         assert embedding.labelled.shape == (40, 128)
         assert embedding.labels.tolist() == job.corpus.train.labels[job.split.labelled].tolist()
         assert embedding.unlabelled.shape == (len(job.split.unlabelled), 128)
+
+
+def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(tiny_config: Config) -> None:
+    corpus = open_corpus(tiny_config)
+    few = Corpus("few", corpus.train.subset(np.arange(60)))
+    job = prepare(
+        tiny_config.replace(method="supervised", labels=None, include_labelled=False, steps=1, pool="host"), few
+    )
+    seen: list[Embedding] = []
+    job.method.begin_epoch = lambda epoch, embed: seen.append(embed())  # type: ignore[method-assign]
+    Loop(job).run(Silent(), quiet, None)
+    assert [(part.labelled.shape, part.unlabelled.shape) for part in seen] == [((60, 128), (0, 128))]
