@@ -39,6 +39,12 @@ def test_any_recipe_is_timed_without_its_data(name: str) -> None:
         assert words in text
 
 
+def test_a_recipe_with_folds_and_labels_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ["--backbone", "small-wide", "--image-size", "8"]
+    assert main(["bench", "mini-imagenet-4000", "--fold", "1", *shape, *QUICK]) == 0
+    assert "steps/s" in capsys.readouterr().out
+
+
 def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "speed.json"
     arguments = ["--compare", "supervised", "--items", "99", "--json", "--out", str(kept)]

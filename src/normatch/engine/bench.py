@@ -169,7 +169,8 @@ def _noise(config: Config, items: int | None) -> Corpus:
     n = items or max(4 * config.batch * config.ratio, 2 * (config.labels or 1), 4 * source.classes)
     images = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
     labels = np.arange(n) % source.classes
-    folds = (np.arange(config.batch * source.classes) % n,) * (1 + (config.fold or 0))
+    fold = np.arange(min(n, config.labels or config.batch * source.classes))
+    folds = (fold,) * (1 + (config.fold or 0))
     return Corpus("noise", Dataset(images, labels, tuple(map(str, range(source.classes)))), folds=folds)
 
 
