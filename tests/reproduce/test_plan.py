@@ -15,17 +15,24 @@ GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("at_once", "free", "ahead", "hidden"),
+    ("at_once", "memory", "free", "ahead", "hidden"),
     [
-        pytest.param(1, 4 * GB, 1, 20, id="room for the next one"),
-        pytest.param(1, 3 * GB, 0, 0, id="room for one only"),
-        pytest.param(2, 80 * GB, 0, 0, id="there is no next one"),
+        pytest.param(1, GB, 4 * GB, 1, 20, id="room for the next one"),
+        pytest.param(1, GB, 3 * GB, 0, 0, id="room for one only"),
+        pytest.param(2, GB, 80 * GB, 0, 0, id="there is no next one"),
+        pytest.param(1, None, 80 * GB, 0, 0, id="nobody knows what one takes"),
     ],
 )
 def test_the_next_run_gets_ready_where_it_fits(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: int, free: int, ahead: int, hidden: float
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    at_once: int,
+    memory: int | None,
+    free: int,
+    ahead: int,
+    hidden: float,
 ) -> None:
-    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(start=20, step=0.01, evaluation=0.0, memory=GB))
+    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(20, 0.01, 0.0, memory))
     monkeypatch.setattr(
         "normatch.reproduce.plan.Runtime.of", lambda config: SimpleNamespace(device=torch.device("cuda"))
     )

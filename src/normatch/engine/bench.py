@@ -93,12 +93,13 @@ def bench(
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds until the first step is done, of a step, and of an evaluation; bytes of the GPU's memory at the most."""
+    """Seconds until the first step is done, of a step, and of an evaluation."""
 
     start: float
     step: float
     evaluation: float
-    memory: int = 0
+    memory: int | None = None
+    """Bytes of the GPU's memory at the most; None without a GPU, and where it was not looked at."""
 
     def seconds_in(self, minutes: float) -> float:
         """What a run of so many minutes has for its steps and evaluations; below zero where it cannot even start."""
@@ -132,7 +133,7 @@ def pace(job: Job, seconds: float = 3.0) -> Pace:
         once = _seconds(loop.step, 1, job.runtime)
         step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
         evaluation = _seconds(loop.evaluate, 1, job.runtime)
-        memory = torch.cuda.max_memory_reserved() if job.runtime.device.type == "cuda" else 0
+        memory = torch.cuda.max_memory_reserved() if job.runtime.device.type == "cuda" else None
         return Pace(start, step, evaluation, memory)
 
 

@@ -144,9 +144,9 @@ def _unreadable(config: Config) -> str | None:
 
 
 def _room_for_one_more(runs: Sequence[Planned], at_once: int, paces: Paces) -> bool:
-    """Whether a GPU can hold a run more than it trains."""
+    """Whether a GPU can hold a run more than it trains; not where it is unknown what a run takes."""
     if len(runs) <= at_once or Runtime.of(runs[0].config).device.type == "cpu":
         return False
-    largest = max(paces.of(recipe).memory for recipe in {run.recipe for run in runs})
+    needs = [paces.of(recipe).memory for recipe in {run.recipe for run in runs}]
     free, _ = torch.cuda.mem_get_info()
-    return (at_once + 1) * MARGIN * largest <= free
+    return all(need is not None and (at_once + 1) * MARGIN * need <= free for need in needs)
