@@ -5,7 +5,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,8 @@ def bench(
     cuda = job.runtime.device.type == "cuda"
     if cuda:
         _forget_others()
-    with job.runtime.scope(), contextlib.ExitStack() as stack:
-        step = Loop(job).step
-        stack.callback(step.feed.close)
-        step.method.train()
+    with _stepping(job) as loop:
+        step = loop.step
         step.progress = progress
         for _ in range(WARM_UP):
             step()
@@ -120,13 +118,16 @@ class Pace:
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:
     """How fast a job would train, from steps of about ``seconds`` and one evaluation. The job is used up by it."""
-    with job.runtime.scope(), contextlib.ExitStack() as stack:
-        begin = time.perf_counter()
-        loop = Loop(job)
-        stack.callback(loop.step.feed.close)
-        loop.step.method.train()
-        loop.step()
-        for _ in range(WARM_UP if job.runtime.capture else 1):
+    measured = _measured(job, seconds)
+    # A step refers to itself. Its items would stay on the device beside those of the run that is to come.
+    gc.collect()
+    return measured
+
+
+def _measured(job: Job, seconds: float) -> Pace:
+    begin = time.perf_counter()
+    with _stepping(job) as loop:
+        for _ in range(1 + (WARM_UP if job.runtime.capture else 1)):
             loop.step()
         _wait(job.runtime)
         start = time.perf_counter() - begin
@@ -173,6 +174,18 @@ def _noise(config: Config, items: int | None) -> Corpus:
     fold = np.arange(min(n, config.labels or config.batch * source.classes))
     folds = (fold,) * (1 + (config.fold or 0))
     return Corpus("noise", Dataset(images, labels, tuple(map(str, range(source.classes)))), folds=folds)
+
+
+@contextlib.contextmanager
+def _stepping(job: Job) -> Iterator[Loop]:
+    """A loop whose steps are called one by one, with torch set as they need it."""
+    with job.runtime.scope():
+        loop = Loop(job)
+        loop.step.method.train()
+        try:
+            yield loop
+        finally:
+            loop.step.feed.close()
 
 
 def _forget_others() -> None:
