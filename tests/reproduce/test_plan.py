@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from normatch.config import Config
 from normatch.engine.bench import Pace
 from normatch.engine.progress import clock
+from normatch.errors import UserError
 from normatch.reproduce import plan
 from normatch.reproduce.estimate import Paces
 
@@ -47,3 +49,16 @@ def test_the_next_run_gets_ready_where_it_fits(
 def test_nothing_gets_ready_on_a_processor(tmp_path: Path) -> None:
     made = plan.make_plan("table3", budget="2steps", seeds=(0, 1), data="digits", device="cpu", out=tmp_path)
     assert (made.at_once, made.ahead) == (1, 0)
+
+
+def test_a_data_set_is_looked_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    def absent(config: Config) -> None:
+        looked.append(config.data)
+        raise UserError(f"no {config.data}")
+
+    monkeypatch.setattr(plan, "open_corpus", absent)
+    with pytest.raises(UserError, match="no cifar10"):
+        plan.make_plan("table6", device="cpu", out=tmp_path)
+    assert looked == ["cifar10", "cifar100", "stl10"]

@@ -1,6 +1,6 @@
 """What a call of ``normatch reproduce`` will do: which runs, how far each is, how long the others will take here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -120,7 +120,7 @@ def make_plan(
     stand_in, studies = stand_in_for(data, find_studies(name))
     where: dict[str, Any] = {"device": device, "data_root": data_root}
     wanted = dict.fromkeys(stand_in or trial.recipe for study in studies for trial in study.trials())
-    missing = {recipe: why for recipe in wanted if (why := _unreadable(recipes.get(recipe).build().replace(**where)))}
+    missing = _missing(wanted, where)
     if len(missing) == len(wanted):
         raise UserError(next(iter(missing.values())))
     paces = Paces(out / "pace.json", **where)
@@ -133,6 +133,13 @@ def make_plan(
     ahead = int(_room_for_one_more(to_do, at_once, paces))
     hidden = sum(paces.of(run.recipe).start for run in to_do[at_once:]) if ahead else 0.0
     return Plan(studies, parsed, stand_in, tuple(runs), left, missing, at_once, ahead, hidden, out)
+
+
+def _missing(names: Iterable[str], where: dict[str, Any]) -> dict[str, str]:
+    """Why the data of some recipes cannot be read. Many recipes share a data set, which is read once."""
+    built = {name: recipes.get(name).build().replace(**where) for name in names}
+    why = {data: _unreadable(config) for data, config in {c.data: c for c in built.values()}.items()}
+    return {name: found for name, config in built.items() if (found := why[config.data])}
 
 
 def _unreadable(config: Config) -> str | None:
