@@ -50,7 +50,7 @@ def alike(looks: Hashes, thumbnails: NDArray[np.uint8]) -> list[Indices]:
     hashes, patterns = looks[structured], _patterns(thumbnails[structured])
     leader = np.arange(len(structured))
     for key in _keys(hashes):
-        for first, second in _candidates(hashes, key):
+        for first, second in _candidates(hashes, key, leader):
             # All pairs of a thousand pictures of one scene are near, and after a few of them it is one group.
             apart = leader[first] != leader[second]
             first, second = first[apart], second[apart]
@@ -78,10 +78,16 @@ def _keys(hashes: Hashes) -> list[Hashes]:
     return [hashes & np.bitwise_or.reduce(np.array(chosen)) for chosen in combinations(bands, BANDS - NEAR)]
 
 
-def _candidates(hashes: Hashes, key: Hashes) -> Iterator[tuple[Indices, Indices]]:
-    """Pairs with equal keys whose hashes differ in NEAR bits at most: no more of them at once than there are hashes."""
+def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Pairs with equal keys whose hashes differ in NEAR bits at most: no more of them at once than there are hashes.
+
+    Where all that have a key are led by one already, there is nothing left to find.
+    """
     order = np.lexsort((hashes, key))
-    at = np.arange(len(order))
+    starts = np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]]))
+    led = leader[order]
+    several = np.minimum.reduceat(led, starts) < np.maximum.reduceat(led, starts)
+    at = np.flatnonzero(np.repeat(several, np.diff(starts, append=len(order))))
     for apart in range(1, WINDOW):
         # Each is compared with the next, the one after, and so on, while there are any with an equal key.
         at = at[at + apart < len(order)]
