@@ -13,6 +13,7 @@ from normatch.errors import UserError
 __all__ = ["main"]
 
 Device = Literal["auto", "cpu", "cuda"]
+"""As :data:`normatch.device.Device`, which would import torch for ``--help`` too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from normatch.columns import aligned
 from normatch.config import Config
+from normatch.device import Device
 from normatch.engine.job import open_corpus
 from normatch.engine.progress import clock
 from normatch.engine.runtime import Runtime
@@ -104,7 +105,7 @@ def make_plan(
     seeds: Sequence[int] = (0, 1, 2),
     data: str | None = None,
     data_root: Path | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     only: Sequence[str] = (),
     at_once: int = 1,
     out: Path = Path("runs/reproduce"),
