@@ -238,6 +238,9 @@ WRONG = {
     "labels beyond the classes": Wrong(
         "train --data x.npz", "labels run from 0 to 1", arrays(x=vectors(), y=Y, classes=np.array(["only"]))
     ),
+    "labels that count no classes": Wrong(
+        "train --data x.npz", "number the classes from 0 on", arrays(x=vectors(), y=Y + 10**12)
+    ),
     "no array labels": Wrong("train --data x.npz", "it must have", arrays(x=vectors())),
     "no known array label": Wrong("train --data x.npz", "no labelled item", arrays(x=vectors(), y=Y * 0 - 1)),
     "objects": Wrong("train --data x.npz", "plain arrays only", arrays(x=np.array([[{}]] * 20), y=Y)),

@@ -1,5 +1,6 @@
 """The command line: one short function per verb."""
 
+import io
 import json as jsonlib
 import os
 import sys
@@ -12,11 +13,15 @@ from normatch.errors import UserError
 __all__ = ["main"]
 
 Device = Literal["auto", "cpu", "cuda"]
+"""As :data:`normatch.device.Device`, which would import torch for ``--help`` too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; what the user can mend is one line on standard error and exit code 2."""
     verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # As standard error has it: the name of a file need not be text, and must still be shown.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if verb in ("-h", "--help"):
             print(_help())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from normatch.augment import AugmentConfig
+from normatch.device import Device
 from normatch.errors import UserError
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
@@ -73,7 +74,7 @@ class Config:
     seed: int = 0
     """Decides the labels drawn, the first weights, the batches and the views."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where to train."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the backbone: bfloat16 on a GPU that has it, else float32."""

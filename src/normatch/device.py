@@ -1,10 +1,15 @@
 """The device that the user means."""
 
+from typing import Literal
+
 import torch
 
 from normatch.errors import UserError
 
-__all__ = ["device_of"]
+__all__ = ["Device", "device_of"]
+
+Device = Literal["auto", "cpu", "cuda"]
+"""What a user may say; in Python a predictor takes torch's own names too."""
 
 
 def device_of(choice: str) -> torch.device:

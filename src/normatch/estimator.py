@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 from normatch.augment import AugmentConfig
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
+from normatch.device import Device
 from normatch.engine.job import prepare
 from normatch.engine.progress import quiet
 from normatch.engine.recorder import Silent
@@ -31,8 +32,6 @@ from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 
 __all__ = ["FixMatchClassifier", "NorMatchClassifier"]
-
-Device = Literal["auto", "cpu", "cuda"]
 
 EPOCHS = 10
 """A fit's steps are this many epochs, by which the flow's losses grow."""

@@ -21,13 +21,14 @@ class Inputs(Protocol):
 def logits(model: Model, inputs: Inputs, batch: int = 500) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed on the model's device, returned there."""
     parts = [model(part).float() for part in _moved(inputs, batch, model)]
-    return torch.cat(parts) if parts else torch.zeros(0, len(model.spec.classes), device=model.normalise.mean.device)
+    return torch.cat([model.normalise.mean.new_zeros(0, len(model.spec.classes)), *parts])
 
 
 @torch.no_grad()
 def features(model: Model, inputs: Inputs, batch: int = 500) -> Tensor:
     """The backbone's features (N, D) in float32 of inputs (N, …)."""
-    return torch.cat([model.features(part).float() for part in _moved(inputs, batch, model)])
+    parts = [model.features(part).float() for part in _moved(inputs, batch, model)]
+    return torch.cat([model.normalise.mean.new_zeros(0, model.backbone.features), *parts])
 
 
 def _moved(inputs: Inputs, batch: int, model: Model) -> Iterable[Tensor]:

@@ -1,13 +1,21 @@
 """The bench: rates and parts of a step, without any data set at hand."""
 
+import importlib
 import json
+import weakref
 from pathlib import Path
 
 import pytest
+import torch
 
 from normatch.cli import main
-from normatch.engine.bench import AUXILIARY, bench, describe
+from normatch.config import Config
+from normatch.data import Dataset, Pool
+from normatch.engine import prepare
+from normatch.engine.bench import AUXILIARY, bench, describe, pace
 from normatch.recipes import recipes
+
+train = importlib.import_module("normatch.engine.train")  # the package has a function of that name
 
 QUICK = ["--batch", "4", "--ratio", "1", "--repeats", "2", "--seconds", "0.01", "--device", "cpu"]
 
@@ -37,6 +45,26 @@ def test_any_recipe_is_timed_without_its_data(name: str) -> None:
     text = describe(report | {"peak_memory_bytes": 10**9, "parts_not_captured": ["forward"], "eager_because": "x y"})
     for words in ("steps/s", "memory floor", "1.00 GB", "(not captured)", "not captured: x y"):
         assert words in text
+
+
+def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
+    pools: list[weakref.ref[Pool]] = []
+
+    def made(dataset: Dataset, device: torch.device, on_host: bool) -> Pool:
+        pool = Pool(dataset, device)
+        pools.append(weakref.ref(pool))
+        return pool
+
+    monkeypatch.setattr(train, "make_pool", made)
+    assert pace(prepare(tiny_config.replace(device="cpu")), seconds=0.01).step > 0
+    assert pools
+    assert [pool() for pool in pools] == [None] * len(pools)
+
+
+def test_a_recipe_with_folds_and_labels_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ["--backbone", "small-wide", "--image-size", "8"]
+    assert main(["bench", "mini-imagenet-4000", "--fold", "1", *shape, *QUICK]) == 0
+    assert "steps/s" in capsys.readouterr().out
 
 
 def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

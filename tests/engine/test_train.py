@@ -1,6 +1,7 @@
 """A run's folder: what is in it, that it repeats, and that it is never overwritten."""
 
 import csv
+import errno
 import json
 import os
 from pathlib import Path
@@ -126,6 +127,20 @@ def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) 
         with pytest.raises(UserError):
             train(tiny_config.replace(**wrong), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_filled_leaves_nothing_behind(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            train(tiny_config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    assert train(tiny_config.replace(steps=1), tmp_path / "run").finished
 
 
 def test_a_folder_that_cannot_be_made_is_named(tiny_config: Config, tmp_path: Path) -> None:
@@ -271,3 +286,15 @@ def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config) -> N
         assert embedding.labelled.shape == (40, 128)
         assert embedding.labels.tolist() == job.corpus.train.labels[job.split.labelled].tolist()
         assert embedding.unlabelled.shape == (len(job.split.unlabelled), 128)
+
+
+def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(tiny_config: Config) -> None:
+    corpus = open_corpus(tiny_config)
+    few = Corpus("few", corpus.train.subset(np.arange(60)))
+    job = prepare(
+        tiny_config.replace(method="supervised", labels=None, include_labelled=False, steps=1, pool="host"), few
+    )
+    seen: list[Embedding] = []
+    job.method.begin_epoch = lambda epoch, embed: seen.append(embed())  # type: ignore[method-assign]
+    Loop(job).run(Silent(), quiet, None)
+    assert [(part.labelled.shape, part.unlabelled.shape) for part in seen] == [((60, 128), (0, 128))]

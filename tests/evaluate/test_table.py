@@ -2,6 +2,8 @@
 
 import csv
 import io
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -132,6 +134,24 @@ def test_unreadable_images(run: str, here: Path, capsys: pytest.CaptureFixture[s
         "10 predictions: out.csv\n1 unreadable images skipped:\npictures/10.png: it is no image of a known kind" in said
     )
     assert len(Path("out.csv").read_text().splitlines()) == 11
+
+
+def test_names_that_are_not_text_do_no_harm(run: str, here: Path) -> None:
+    try:
+        os.rename(b"pictures/00.png", b"pictures/00-\xe9.png")
+    except OSError:
+        pytest.skip("this file system takes only text for names")
+    for suffix in ("csv", "parquet"):
+        assert main(["predict", run, "pictures", "--out", f"out.{suffix}"]) == 0
+    with Path("out.csv").open(newline="", encoding="utf-8") as file:
+        paths = [row["path"] for row in csv.DictReader(file)]
+    assert paths == pyarrow.parquet.read_table("out.parquet")["path"].to_pylist()
+    assert r"pictures/00-\udce9.png" in paths
+    # Where the terminal takes nothing but text.
+    command = [sys.executable, "-m", "normatch", "predict", run, "pictures"]
+    strictly = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, env=strictly, capture_output=True, text=True, check=True)
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == paths
 
 
 WRONG: dict[str, tuple[str, list[str], str]] = {

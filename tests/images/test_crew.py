@@ -1,5 +1,6 @@
 """Many files are decoded by processes, with the same result as by threads."""
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from normatch.images import crew as crew_module
 from normatch.images import decode_all
 from normatch.images.crew import Crew, crew
 from normatch.images.many import decode_batches
-from normatch.images.worker import Work
+from normatch.images.worker import Work, work
 from tests.data.original_formats import random_bytes
 
 
@@ -41,6 +42,20 @@ def test_a_process_that_dies_is_reported(paths: list[Path], monkeypatch: pytest.
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with crew(len(paths)) as do, pytest.raises(RuntimeError, match="ended with code 1"):
         list(do([Work((str(paths[0]),), None)]))
+
+
+def test_a_process_that_dies_while_it_answers_is_reported(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = pickle.dumps(work(Work((str(paths[0]),), (12, 12, 3))))
+    (tmp_path / "half").write_bytes(answer[: len(answer) // 2])
+    dying = tmp_path / "dying"
+    dying.write_text(f"#!/bin/sh\nhead -c 1 > /dev/null\ncat {tmp_path / 'half'}\nexit 9\n")
+    dying.chmod(0o755)
+    monkeypatch.setattr(crew_module, "FEW", 0)
+    monkeypatch.setattr(sys, "executable", str(dying))
+    with crew(len(paths)) as do, pytest.raises(RuntimeError, match=r"ended with code 9, at .*00\.png"):
+        list(do([Work((str(paths[0]),), (12, 12, 3))]))
 
 
 def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path, paths: list[Path]) -> None:

@@ -1,5 +1,6 @@
 """How long a run will still take, told how fast a machine is."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from normatch.config import Config
 from normatch.engine import checkpoint
 from normatch.engine.bench import Pace
+from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned
@@ -28,6 +30,14 @@ def test_the_time_left_is_a_start_the_steps_to_go_and_their_evaluations(
     assert paces.seconds_left(planned) == 10 + 500 * 0.5 + 5 * 3
     (tmp_path / "result.json").write_text("{}")
     assert paces.seconds_left(planned) == 0
+
+
+def test_speeds_that_were_measured_before_memory_was_are_still_known(tmp_path: Path) -> None:
+    paces = Paces(tmp_path / "pace.json", device="cpu")
+    config = Trial("normatch", "digits-40").config(0, stand_in="digits-40").replace(device="cpu")
+    known = {"start": 1.0, "step": 2.0, "evaluation": 3.0}
+    (tmp_path / "pace.json").write_text(json.dumps({f"digits-40 on {Runtime.of(config).describe()}": known}))
+    assert paces.of("digits-40") == Pace(1.0, 2.0, 3.0, None)
 
 
 def test_minutes_become_whole_thousands_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from normatch.config import Config
 from normatch.engine.bench import Pace
 from normatch.engine.progress import clock
+from normatch.errors import UserError
 from normatch.reproduce import plan
 from normatch.reproduce.estimate import Paces
 
@@ -15,17 +17,24 @@ GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("at_once", "free", "ahead", "hidden"),
+    ("at_once", "memory", "free", "ahead", "hidden"),
     [
-        pytest.param(1, 4 * GB, 1, 20, id="room for the next one"),
-        pytest.param(1, 3 * GB, 0, 0, id="room for one only"),
-        pytest.param(2, 80 * GB, 0, 0, id="there is no next one"),
+        pytest.param(1, GB, 4 * GB, 1, 20, id="room for the next one"),
+        pytest.param(1, GB, 3 * GB, 0, 0, id="room for one only"),
+        pytest.param(2, GB, 80 * GB, 0, 0, id="there is no next one"),
+        pytest.param(1, None, 80 * GB, 0, 0, id="nobody knows what one takes"),
     ],
 )
 def test_the_next_run_gets_ready_where_it_fits(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: int, free: int, ahead: int, hidden: float
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    at_once: int,
+    memory: int | None,
+    free: int,
+    ahead: int,
+    hidden: float,
 ) -> None:
-    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(start=20, step=0.01, evaluation=0.0, memory=GB))
+    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(20, 0.01, 0.0, memory))
     monkeypatch.setattr(
         "normatch.reproduce.plan.Runtime.of", lambda config: SimpleNamespace(device=torch.device("cuda"))
     )
@@ -40,3 +49,16 @@ def test_the_next_run_gets_ready_where_it_fits(
 def test_nothing_gets_ready_on_a_processor(tmp_path: Path) -> None:
     made = plan.make_plan("table3", budget="2steps", seeds=(0, 1), data="digits", device="cpu", out=tmp_path)
     assert (made.at_once, made.ahead) == (1, 0)
+
+
+def test_a_data_set_is_looked_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    def absent(config: Config) -> None:
+        looked.append(config.data)
+        raise UserError(f"no {config.data}")
+
+    monkeypatch.setattr(plan, "open_corpus", absent)
+    with pytest.raises(UserError, match="no cifar10"):
+        plan.make_plan("table6", device="cpu", out=tmp_path)
+    assert looked == ["cifar10", "cifar100", "stl10"]

@@ -1,5 +1,7 @@
 """Turns on one machine: as many at a time as there may be, and a dead process has none."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 import threading
@@ -18,6 +20,18 @@ def test_a_lock_is_held_by_one_until_it_is_closed(tmp_path: Path) -> None:
     again = take(tmp_path / "lock")
     assert again is not None
     again.close()
+
+
+@pytest.mark.parametrize("missing", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(missing, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with turn(tmp_path, 1), turn(tmp_path, 1):
+        pass
 
 
 @pytest.mark.parametrize("at_once", [1, 2])

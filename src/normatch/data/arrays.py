@@ -77,4 +77,8 @@ def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
     if names is not None:
         return tuple(str(name) for name in names.reshape(-1).tolist())
-    return tuple(str(i) for i in range(max((int(part.max(initial=-1)) for part in labels), default=-1) + 1))
+    highest, items = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
+    if highest >= items:
+        # Numbers of another kind: as many classes as that would take all memory before they are found empty.
+        raise UserError(f"the highest label is {highest:,} with {items:,} items: number the classes from 0 on")
+    return tuple(str(i) for i in range(highest + 1))

@@ -90,7 +90,8 @@ def list_folder(where: Path) -> Listing:
             f"{loose[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, to "
             f"{where / UNLABELLED[0]}"
         )
-    labelled = Listing((), ())
+    paths: list[Path] = []
+    names: list[str] = []
     for folder in _folders(where):
         if folder.name not in UNLABELLED:
             images = _images(folder)
@@ -100,8 +101,9 @@ def list_folder(where: Path) -> Listing:
                     f"class folder {folder} has {'folders in it' if _folders(folder) else 'no images'}: the images of "
                     f"a class lie directly in its folder ({', '.join(sorted(SUFFIXES))})"
                 )
-            labelled += Listing(tuple(images), (folder.name,) * len(images))
-    listing = labelled + _unlabelled(where)
+            paths += images
+            names += [folder.name] * len(images)
+    listing = Listing(tuple(paths), tuple(names)) + _unlabelled(where)
     if not listing.paths:
         raise UserError(
             f"no images in {where}: put them in a folder for each class, such as {where / 'cat' / '1.png'} "

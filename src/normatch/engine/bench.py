@@ -5,7 +5,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,8 @@ def bench(
     cuda = job.runtime.device.type == "cuda"
     if cuda:
         _forget_others()
-    with job.runtime.scope(), contextlib.ExitStack() as stack:
-        step = Loop(job).step
-        stack.callback(step.feed.close)
-        step.method.train()
+    with _stepping(job) as loop:
+        step = loop.step
         step.progress = progress
         for _ in range(WARM_UP):
             step()
@@ -93,12 +91,13 @@ def bench(
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds until the first step is done, of a step, and of an evaluation; bytes of the GPU's memory at the most."""
+    """Seconds until the first step is done, of a step, and of an evaluation."""
 
     start: float
     step: float
     evaluation: float
-    memory: int = 0
+    memory: int | None = None
+    """Bytes of the GPU's memory at the most; None without a GPU, and where it was not looked at."""
 
     def seconds_in(self, minutes: float) -> float:
         """What a run of so many minutes has for its steps and evaluations; below zero where it cannot even start."""
@@ -119,20 +118,23 @@ class Pace:
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:
     """How fast a job would train, from steps of about ``seconds`` and one evaluation. The job is used up by it."""
-    with job.runtime.scope(), contextlib.ExitStack() as stack:
-        begin = time.perf_counter()
-        loop = Loop(job)
-        stack.callback(loop.step.feed.close)
-        loop.step.method.train()
-        loop.step()
-        for _ in range(WARM_UP if job.runtime.capture else 1):
+    measured = _measured(job, seconds)
+    # A step refers to itself. Its items would stay on the device beside those of the run that is to come.
+    gc.collect()
+    return measured
+
+
+def _measured(job: Job, seconds: float) -> Pace:
+    begin = time.perf_counter()
+    with _stepping(job) as loop:
+        for _ in range(1 + (WARM_UP if job.runtime.capture else 1)):
             loop.step()
         _wait(job.runtime)
         start = time.perf_counter() - begin
         once = _seconds(loop.step, 1, job.runtime)
         step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
         evaluation = _seconds(loop.evaluate, 1, job.runtime)
-        memory = torch.cuda.max_memory_reserved() if job.runtime.device.type == "cuda" else 0
+        memory = torch.cuda.max_memory_reserved() if job.runtime.device.type == "cuda" else None
         return Pace(start, step, evaluation, memory)
 
 
@@ -169,8 +171,21 @@ def _noise(config: Config, items: int | None) -> Corpus:
     n = items or max(4 * config.batch * config.ratio, 2 * (config.labels or 1), 4 * source.classes)
     images = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
     labels = np.arange(n) % source.classes
-    folds = (np.arange(config.batch * source.classes) % n,) * (1 + (config.fold or 0))
+    fold = np.arange(min(n, config.labels or config.batch * source.classes))
+    folds = (fold,) * (1 + (config.fold or 0))
     return Corpus("noise", Dataset(images, labels, tuple(map(str, range(source.classes)))), folds=folds)
+
+
+@contextlib.contextmanager
+def _stepping(job: Job) -> Iterator[Loop]:
+    """A loop whose steps are called one by one, with torch set as they need it."""
+    with job.runtime.scope():
+        loop = Loop(job)
+        loop.step.method.train()
+        try:
+            yield loop
+        finally:
+            loop.step.feed.close()
 
 
 def _forget_others() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,14 @@ class Run:
             part.mkdir()
         except OSError as error:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
-        write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-        write_json(part / "split.json", ({"files": files} if files else {}) | split.to_json())
-        (part / "checkpoint").mkdir()
-        os.rename(part, path)
+        try:
+            write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
+            write_json(part / "split.json", ({"files": files} if files else {}) | split.to_json())
+            (part / "checkpoint").mkdir()
+            os.rename(part, path)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
         return cls(path)
 
     @staticmethod

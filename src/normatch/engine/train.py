@@ -4,7 +4,7 @@ import contextlib
 import csv
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -119,60 +119,57 @@ class Loop:
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 
     def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None, turns: Turns | None = None) -> None:
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.step.feed.close)
-            writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
-            self._run(recorder, progress, writer, turns, stack)
-
-    def _run(
-        self,
-        recorder: Recorder,
-        progress: Progress,
-        checkpoints: checkpoint.Writer | None,
-        turns: Turns | None,
-        stack: contextlib.ExitStack,
-    ) -> None:
+        """Train to the last step; checkpoints go into a folder, or nowhere."""
         config, step = self.config, self.step
-        evaluate_every = config.evaluate_every or config.epoch
-        checkpoint_every = config.checkpoint_every or config.epoch
-        step.method.train()
-        step.progress = progress
-        if step.runtime.eager_because:
-            progress.note(f"steps run eagerly: {step.runtime.eager_because}")
+        self._begin(recorder, progress)
+        clock = _Clock(self.seconds, step.done)
+        with contextlib.ExitStack() as stack:
+            stack.callback(step.feed.close)
+            writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
+            while step.done < config.steps:
+                if turns is not None and step.settled:
+                    with clock.stopped(), progress.busy("waiting for its turn"):
+                        stack.enter_context(turns())
+                    turns = None
+                if step.done % config.epoch == 0:
+                    step.method.begin_epoch(step.done // config.epoch, self._embed)
+                step()
+                record = self._look(clock)
+                if record:
+                    self.seconds = clock.seconds
+                    recorder.write(step.done, Record(seconds=self.seconds) | record)
+                    progress(step.done, config.steps, record)
+                    self._diagnose(record, recorder, progress)
+                if self._due(config.checkpoint_every):
+                    if not _finite(step.method):
+                        # The last update spoilt the weights, which the loss will show a step later.
+                        self._diagnose({"loss": None}, recorder, progress)
+                    if writer is not None:
+                        writer.save(step.done, step.state())
+
+    def _begin(self, recorder: Recorder, progress: Progress) -> None:
+        """Get ready for the first step, and say what is known before it."""
+        self.step.method.train()
+        self.step.progress = progress
+        if self.step.runtime.eager_because:
+            progress.note(f"steps run eagerly: {self.step.runtime.eager_because}")
         recorder.warn(self.diagnosis.alarms)
         for alarm in self.diagnosis.alarms:
             progress.warn(alarm)
-        start, logged_at, logged = time.perf_counter() - self.seconds, time.perf_counter(), step.done
-        while step.done < config.steps:
-            if turns is not None and step.settled:
-                before = time.perf_counter()
-                with progress.busy("waiting for its turn"):
-                    stack.enter_context(turns())
-                waited, turns = time.perf_counter() - before, None
-                start, logged_at = start + waited, logged_at + waited
-            if step.done % config.epoch == 0:
-                step.method.begin_epoch(step.done // config.epoch, self._embed)
-            step()
-            done, last = step.done, step.done == config.steps
-            record: Record = {}
-            if last or done % config.log_every == 0:
-                record |= step.meter.read()
-                now = time.perf_counter()
-                record["steps_per_second"] = (done - logged) / (now - logged_at)
-                logged_at, logged = now, done
-            if last or done % evaluate_every == 0:
-                record |= self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
-            if record:
-                self.seconds = time.perf_counter() - start
-                recorder.write(done, Record(seconds=self.seconds) | record)
-                progress(done, config.steps, record)
-                self._diagnose(record, recorder, progress)
-            if last or done % checkpoint_every == 0:
-                if not _finite(step.method):
-                    # The last update spoilt the weights, which the loss will show a step later.
-                    self._diagnose({"loss": None}, recorder, progress)
-                if checkpoints is not None:
-                    checkpoints.save(done, step.state())
+
+    def _due(self, every: int | None) -> bool:
+        """Whether something is to be done after this step: ``every`` so many, or once an epoch; and after the last."""
+        return self.step.done == self.config.steps or self.step.done % (every or self.config.epoch) == 0
+
+    def _look(self, clock: "_Clock") -> Record:
+        """What there is to report after this step: nothing after most."""
+        record: Record = {}
+        if self._due(self.config.log_every):
+            record |= self.step.meter.read()
+            record["steps_per_second"] = clock.speed(self.step.done)
+        if self._due(self.config.evaluate_every):
+            record |= self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
+        return record
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
@@ -196,6 +193,33 @@ class Loop:
         labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
         z, z_unlabelled = (features(self.step.average.model, pool.inputs) for pool in (labelled, unlabelled))
         return Embedding(z, labelled.labels, z_unlabelled)
+
+
+class _Clock:
+    """The time of a run, over all its starts, and the speed of its steps."""
+
+    def __init__(self, seconds: float, done: int) -> None:
+        now = time.perf_counter()
+        self._start, self._asked, self._done = now - seconds, now, done
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def speed(self, done: int) -> float:
+        """Steps a second since it was last asked."""
+        now = time.perf_counter()
+        speed = (done - self._done) / (now - self._asked)
+        self._asked, self._done = now, done
+        return speed
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Within it no time passes."""
+        before = time.perf_counter()
+        yield
+        waited = time.perf_counter() - before
+        self._start, self._asked = self._start + waited, self._asked + waited
 
 
 def _case(job: Job) -> Case:

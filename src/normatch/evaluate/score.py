@@ -7,6 +7,7 @@ import numpy as np
 
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
+from normatch.device import Device
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
 from normatch.errors import UserError
@@ -22,7 +23,7 @@ def score_run(
     *,
     on: Literal["auto", "test", "validation"] = "auto",
     data_root: Path | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """The scores of the averaged weights on held-out items: the test set, or validation items where there is none."""

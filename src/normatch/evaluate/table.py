@@ -69,7 +69,9 @@ def written(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
         return
     with replacing(out) as part:
         if out.suffix.lower() == ".csv":
-            with part.open("w", newline="", encoding="utf-8") as file, _csv(file, columns) as write:
+            # A file's name need not be text; a table is.
+            opened = part.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+            with opened as file, _csv(file, columns) as write:
                 yield write
         else:
             with _parquet(part, columns) as write:
@@ -105,6 +107,11 @@ def _text(value: object) -> str:
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
+def _escaped(item: str | int) -> str | int:
+    """The name of an item as CSV has it: what is no text in it stands as an escape."""
+    return item.encode(errors="backslashreplace").decode() if isinstance(item, str) else item
+
+
 @contextmanager
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
     pa, pq = _pyarrow()
@@ -119,7 +126,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
             waiting.clear()
 
     def write(rows: Sequence[Prediction]) -> None:
-        waiting.extend(row[: len(columns)] for row in rows)
+        waiting.extend((_escaped(row.item), *row[1 : len(columns)]) for row in rows)
         if len(waiting) >= ROW_GROUP:
             flush()
 

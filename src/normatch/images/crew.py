@@ -88,7 +88,8 @@ class _Process:
             pickle.dump(piece, self._questions, protocol=5)
             self._questions.flush()
             result: Result = pickle.load(self._answers)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            # Before its answer, or in the middle of it.
             code = self._process.wait()
             raise RuntimeError(f"a process that decodes images ended with code {code}, at {piece.paths[0]}") from error
         return result

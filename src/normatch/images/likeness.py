@@ -5,6 +5,7 @@ LIKE at least. The hash finds candidates; the thumbnail tells apart what a hash 
 """
 
 import math
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -49,12 +50,12 @@ def alike(looks: Hashes, thumbnails: NDArray[np.uint8]) -> list[Indices]:
     hashes, patterns = looks[structured], _patterns(thumbnails[structured])
     leader = np.arange(len(structured))
     for key in _keys(hashes):
-        first, second = _candidates(hashes, key)
-        correlation = np.einsum("id,id->i", patterns[first], patterns[second])
-        _join(leader, first[correlation >= LIKE], second[correlation >= LIKE])
-    for i in range(len(leader)):
-        # Leaders come before those they lead, so one pass leads all to the first of their group.
-        leader[i] = leader[leader[i]]
+        for first, second in _candidates(hashes, key, leader):
+            # All pairs of a thousand pictures of one scene are near, and after a few of them it is one group.
+            apart = leader[first] != leader[second]
+            first, second = first[apart], second[apart]
+            correlation = np.einsum("id,id->i", patterns[first], patterns[second])
+            _join(leader, first[correlation >= LIKE], second[correlation >= LIKE])
     return [structured[part] for part in groups(leader.astype(np.uint64))]
 
 
@@ -77,21 +78,24 @@ def _keys(hashes: Hashes) -> list[Hashes]:
     return [hashes & np.bitwise_or.reduce(np.array(chosen)) for chosen in combinations(bands, BANDS - NEAR)]
 
 
-def _candidates(hashes: Hashes, key: Hashes) -> tuple[Indices, Indices]:
-    """Pairs with equal keys whose hashes differ in NEAR bits at most, the earlier first."""
+def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Pairs with equal keys whose hashes differ in NEAR bits at most: no more of them at once than there are hashes.
+
+    Where all that have a key are led by one already, there is nothing left to find.
+    """
     order = np.lexsort((hashes, key))
-    pairs: list[tuple[Indices, Indices]] = [(order[:0], order[:0])]
-    at = np.arange(len(order))
+    starts = np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]]))
+    led = leader[order]
+    several = np.minimum.reduceat(led, starts) < np.maximum.reduceat(led, starts)
+    at = np.flatnonzero(np.repeat(several, np.diff(starts, append=len(order))))
     for apart in range(1, WINDOW):
         # Each is compared with the next, the one after, and so on, while there are any with an equal key.
         at = at[at + apart < len(order)]
         at = at[key[order[at]] == key[order[at + apart]]]
         if not len(at):
-            break
+            return
         near = at[_bits_set(hashes[order[at]] ^ hashes[order[at + apart]]) <= NEAR]
-        pairs.append((order[near], order[near + apart]))
-    one, other = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    return np.minimum(one, other), np.maximum(one, other)
+        yield order[near], order[near + apart]
 
 
 def _bits_set(values: Hashes) -> NDArray[np.uint8]:
@@ -101,10 +105,12 @@ def _bits_set(values: Hashes) -> NDArray[np.uint8]:
 
 
 def _join(leader: Indices, first: Indices, second: Indices) -> None:
-    """Union: each pair's groups get one leader, the earlier."""
+    """Union: each pair's groups get one leader, the earliest of all, whom every member then knows."""
     for pair in zip(first.tolist(), second.tolist(), strict=True):
         a, b = (_leader(leader, item) for item in pair)
         leader[max(a, b)] = min(a, b)
+    while len(first) and (leader[leader] != leader).any():
+        leader[:] = leader[leader]
 
 
 def _leader(leader: Indices, item: int) -> int:

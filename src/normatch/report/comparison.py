@@ -18,7 +18,7 @@ from normatch.files import read_json
 from normatch.report.evidence import read_records
 from normatch.report.findings import Curve, curves_of
 
-__all__ = ["Comparison", "Match", "Row", "compare", "describe"]
+__all__ = ["Comparison", "Match", "Row", "compare", "describe", "shown"]
 
 
 @dataclass(frozen=True)

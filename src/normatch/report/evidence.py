@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset, Pool
-from normatch.device import device_of
+from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
 from normatch.errors import UserError
@@ -99,7 +99,7 @@ class Evidence:
         return f"The data could not be read again: {self.gone}." if self.gone else otherwise
 
 
-def gather(path: Path, data_root: Path | None = None, device: Literal["auto", "cpu", "cuda"] = "auto") -> Evidence:
+def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -> Evidence:
     """Read a finished run and, through the road by which it was trained, its data.
 
     Data that has gone or changed is no error: ``gone`` says so, and what needs no data is there.

@@ -1,9 +1,10 @@
 """From a run's folder to the file of its report."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from normatch.config import to_json
+from normatch.device import Device
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.files import must_be_free, replacing
@@ -22,7 +23,7 @@ def write_report(
     out: Path | None = None,
     *,
     data_root: Path | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and say where it is."""
     place = out or Run.open(run).path / "report.html"
@@ -33,9 +34,7 @@ def write_report(
     return place
 
 
-def numbers_of(
-    run: Path, *, data_root: Path | None = None, device: Literal["auto", "cpu", "cuda"] = "auto"
-) -> dict[str, Any]:
+def numbers_of(run: Path, *, data_root: Path | None = None, device: Device = "auto") -> dict[str, Any]:
     """The numbers of that page, JSON-ready."""
     numbers: dict[str, Any] = to_json(examine(gather(run, data_root, device)))
     return numbers

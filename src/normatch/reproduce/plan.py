@@ -1,14 +1,15 @@
 """What a call of ``normatch reproduce`` will do: which runs, how far each is, how long the others will take here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from normatch.columns import aligned
 from normatch.config import Config
+from normatch.device import Device
 from normatch.engine.job import open_corpus
 from normatch.engine.progress import clock
 from normatch.engine.runtime import Runtime
@@ -104,7 +105,7 @@ def make_plan(
     seeds: Sequence[int] = (0, 1, 2),
     data: str | None = None,
     data_root: Path | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     only: Sequence[str] = (),
     at_once: int = 1,
     out: Path = Path("runs/reproduce"),
@@ -120,7 +121,7 @@ def make_plan(
     stand_in, studies = stand_in_for(data, find_studies(name))
     where: dict[str, Any] = {"device": device, "data_root": data_root}
     wanted = dict.fromkeys(stand_in or trial.recipe for study in studies for trial in study.trials())
-    missing = {recipe: why for recipe in wanted if (why := _unreadable(recipes.get(recipe).build().replace(**where)))}
+    missing = _missing(wanted, where)
     if len(missing) == len(wanted):
         raise UserError(next(iter(missing.values())))
     paces = Paces(out / "pace.json", **where)
@@ -135,6 +136,13 @@ def make_plan(
     return Plan(studies, parsed, stand_in, tuple(runs), left, missing, at_once, ahead, hidden, out)
 
 
+def _missing(names: Iterable[str], where: dict[str, Any]) -> dict[str, str]:
+    """Why the data of some recipes cannot be read. Many recipes share a data set, which is read once."""
+    built = {name: recipes.get(name).build().replace(**where) for name in names}
+    why = {data: _unreadable(config) for data, config in {c.data: c for c in built.values()}.items()}
+    return {name: found for name, config in built.items() if (found := why[config.data])}
+
+
 def _unreadable(config: Config) -> str | None:
     try:
         open_corpus(config)
@@ -144,9 +152,9 @@ def _unreadable(config: Config) -> str | None:
 
 
 def _room_for_one_more(runs: Sequence[Planned], at_once: int, paces: Paces) -> bool:
-    """Whether a GPU can hold a run more than it trains."""
+    """Whether a GPU can hold a run more than it trains; not where it is unknown what a run takes."""
     if len(runs) <= at_once or Runtime.of(runs[0].config).device.type == "cpu":
         return False
-    largest = max(paces.of(recipe).memory for recipe in {run.recipe for run in runs})
+    needs = [paces.of(recipe).memory for recipe in {run.recipe for run in runs}]
     free, _ = torch.cuda.mem_get_info()
-    return (at_once + 1) * MARGIN * largest <= free
+    return all(need is not None and (at_once + 1) * MARGIN * need <= free for need in needs)

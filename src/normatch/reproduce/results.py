@@ -18,7 +18,7 @@ from normatch.files import read_json, replacing
 from normatch.reproduce.budget import EVALUATIONS
 from normatch.weights import load_model
 
-__all__ = ["Result", "read_results", "write_result"]
+__all__ = ["Result", "question", "read_results", "write_result"]
 
 MOST_POINTS = 300
 """Of a curve that is kept."""

@@ -1,6 +1,7 @@
 """Locks on files, which a process gives back however it ends: one grid to a folder, and turns on a GPU."""
 
 import contextlib
+import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,22 +9,32 @@ from typing import TextIO
 
 __all__ = ["take", "turn"]
 
+UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What a file system answers that has no locks."""
+
 PATIENCE = 0.1
 """Seconds between two looks at whether a turn has come."""
 
 
 def take(path: Path) -> TextIO | None:
-    """An open file that is a lock until it is closed; None where another holds it."""
+    """An open file that is a lock until it is closed; None where another holds it.
+
+    Where there are no such locks, nobody is kept waiting: on Windows, and on some file systems of a network.
+    """
     file = path.open("w", encoding="utf-8")
     try:
         import fcntl
-    except ImportError:  # Windows has no such locks: there nobody is kept waiting.
+    except ImportError:
         return file
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         file.close()
         return None
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            file.close()
+            raise
     return file
 
 

@@ -5,7 +5,7 @@ from normatch.report.charts import Series, legend, line_chart
 from normatch.report.findings import Findings
 from normatch.report.markup import cards, figure, words
 
-__all__ = ["learning", "pseudo_labels"]
+__all__ = ["FIGURE_3", "FIGURE_4", "learning", "pseudo_labels"]
 
 LOSSES = {
     "loss": "all losses",
