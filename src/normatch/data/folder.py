@@ -54,8 +54,9 @@ class Listings:
     @property
     def files(self) -> NDArray[np.object_]:
         """What each file is called, training files first; one outside the data's folder by its path as it was given."""
-        inside = os.path.join(self.root, "")
-        return np.array([str(path).removeprefix(inside) for path in self.everything.paths], object)
+        # A manifest may give whole paths, and the folder may be called by another now than when the run began.
+        given, whole = (os.path.join(root, "") for root in (self.root, os.path.abspath(self.root)))
+        return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.everything.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """With the images at any depth of another folder, none of which has a label."""

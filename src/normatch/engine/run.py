@@ -84,6 +84,12 @@ class Run:
             ) from error
 
     @property
+    def files(self) -> dict[str, list[str]]:
+        """The files that are labelled, for validation and for testing; nothing where the data is no files."""
+        files: dict[str, list[str]] = self._read("split.json").get("files", {})
+        return files
+
+    @property
     def finished(self) -> bool:
         return (self.path / "result.json").is_file()
 

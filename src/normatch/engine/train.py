@@ -70,8 +70,7 @@ def train(
             return run
         found = checkpoint.load_latest(path / "checkpoint")
         job = prepare(config, corpus or open_corpus(config, reading), pretrained=found is None)
-        if run.split.to_json() != job.split.to_json():
-            raise UserError(f"the data has changed since {path} was started: its labelled items are others now")
+        _must_be_unchanged(run, job)
     else:
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
@@ -224,6 +223,15 @@ def _must_match(run: Run, config: Config) -> None:
                 f"{run.path} was started with {name} {stored[name]}, not {given[name]}: "
                 "resume it without that change, or start another run with another --out"
             )
+
+
+def _must_be_unchanged(run: Run, job: Job) -> None:
+    """The same items in the same places; of files, also the same names, since numbers may agree by chance."""
+    if run.split.to_json() != job.split.to_json() or run.files not in ({}, files_of(job.split, job.corpus)):
+        raise UserError(
+            f"the data has changed since {run.path} was started: its labelled, unlabelled or test items are others "
+            "now; restore it, or start another run with another --out"
+        )
 
 
 def _finish(run: Run, loop: Loop) -> None:
