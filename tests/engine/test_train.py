@@ -14,8 +14,8 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Corpus
 from normatch.engine import Run, open_corpus, prepare, train
-from normatch.engine.progress import quiet
-from normatch.engine.recorder import Silent
+from normatch.engine.progress import Lines, quiet
+from normatch.engine.recorder import Record, Silent
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
@@ -121,6 +121,21 @@ def test_resume_needs_a_run_and_the_same_config(finished: Run, tiny_config: Conf
         train(tiny_config, tmp_path / "nothing", resume=True)
     with pytest.raises(UserError, match=r"was started with validation 0.1, not 0.0"):
         train(tiny_config, finished.path, resume=True)
+
+
+def test_one_process_at_a_time_trains_a_run(tiny_config: Config, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    class Meddler(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            with pytest.raises(UserError) as error:
+                train(tiny_config, tmp_path / "run", resume=True)
+            refused.append(str(error.value))
+
+    train(tiny_config, tmp_path / "run", progress=Meddler("digits"))
+    assert set(refused) == {f"{tmp_path / 'run'} is being trained by another process: wait for it, or stop it"}
+    (tmp_path / "run/result.json").unlink()
+    assert train(tiny_config, tmp_path / "run", resume=True).finished
 
 
 def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import normatch
 from normatch.config import Config, from_json, to_json
 from normatch.data import Split
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing, write_json
+from normatch.locks import take
 
 __all__ = ["Run"]
 
@@ -56,6 +57,13 @@ class Run:
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is no run (it has no config.json): give the folder that `normatch train` wrote")
         return cls(path)
+
+    def alone(self) -> TextIO:
+        """A lock until it is closed: one process at a time trains a run."""
+        lock = take(self.path / "config.json")
+        if lock is None:
+            raise UserError(f"{self.path} is being trained by another process: wait for it, or stop it")
+        return lock
 
     @property
     def config(self) -> Config:

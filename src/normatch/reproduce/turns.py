@@ -1,4 +1,4 @@
-"""Locks on files, which a process gives back however it ends: one grid to a folder, and turns on a GPU."""
+"""Turns on a GPU, by locks on files."""
 
 import contextlib
 import time
@@ -6,25 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["take", "turn"]
+from normatch.locks import take
+
+__all__ = ["turn"]
 
 PATIENCE = 0.1
 """Seconds between two looks at whether a turn has come."""
-
-
-def take(path: Path) -> TextIO | None:
-    """An open file that is a lock until it is closed; None where another holds it."""
-    file = path.open("w", encoding="utf-8")
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks: there nobody is kept waiting.
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
 
 
 @contextlib.contextmanager
