@@ -211,7 +211,17 @@ WRONG = {
     "no manifest": Wrong("train --data list.csv", "no such folder or file"),
     "an empty manifest": Wrong("train --data list.csv", "has no column 'label'", and_file("list.csv", "")),
     "a manifest without header": Wrong(
-        "train --data list.csv", "its first line must be path,label", and_file("list.csv", "pets/cat/1.png,cat\n")
+        "train --data list.csv", "and must be path,label", and_file("list.csv", "pets/cat/1.png,cat\n")
+    ),
+    "a manifest of semicolons": Wrong(
+        "train --data list.csv",
+        "its first line is 'path;label' and must be path,label; save it with commas, not semicolons",
+        and_file("list.csv", "path;label\npets/cat/1.png;cat\n"),
+    ),
+    "a label with a comma": Wrong(
+        "train --data list.csv",
+        "list.csv, line 2: there are more values than the 2 columns; put quotes round",
+        and_file("list.csv", "path,label\npets/cat/1.png,cat, young\n"),
     ),
     "a manifest without pictures": Wrong(
         "train --data list.csv", "lists no images", and_file("list.csv", "path,label\n")
