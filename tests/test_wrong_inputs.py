@@ -171,6 +171,14 @@ WRONG = {
     "an empty folder": Wrong("train --data pets", "no images in pets", folders("pets")),
     "one class": Wrong("train --data pets", "only one class, 'cat'", pictures("pets/cat/1.png")),
     "no labels": Wrong("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
+    "a class whose only picture is tested on": Wrong(
+        "train --data pets --test-share 0.6 --device cpu",
+        "class 'owl' has no labelled training item: label more of it, or lower test_share",
+        both(pets, pictures("pets/owl/1.png")),
+    ),
+    "a number that no label has": Wrong(
+        "train --data x.npz", "class '1' has no labelled training item: label more of it", arrays(x=vectors(), y=Y * 2)
+    ),
     "a picture in no class": Wrong(
         "train --data pets",
         "pets/1.png lies in no class folder",
