@@ -187,6 +187,11 @@ WRONG = {
     "an empty class": Wrong(
         "train --data pets", "class folder pets/owl has no images", both(pets, folders("pets/owl"))
     ),
+    "a class of a telephone's files": Wrong(
+        "train --data pets",
+        "class folder pets/owl has no images (1 file of another kind is ignored: .heic 1)",
+        and_file("pets/owl/1.HEIC", "x"),
+    ),
     "folders in a class": Wrong(
         "train --data pets", "pets/cat has folders in it", both(pets, folders("pets/cat/young"))
     ),
@@ -341,6 +346,9 @@ WRONG = {
     ),
     "nothing to predict": Wrong("predict run x.png", "no such file or folder: x.png", uses="digits"),
     "a folder without pictures to predict": Wrong("predict run more", "no images in more", folders("more"), "digits"),
+    "a telephone's files to predict": Wrong(
+        "predict run more", "no images in more (1 file of another kind", and_file("more/1.HEIC", "x"), "digits"
+    ),
     "a web page to predict": Wrong(
         "predict run pets --out labels.csv", "pets/x.jpg", and_file("pets/x.jpg", "<html>"), "digits"
     ),
