@@ -261,6 +261,9 @@ WRONG = {
     "labels beyond the classes": Wrong(
         "train --data x.npz", "labels run from 0 to 1", arrays(x=vectors(), y=Y, classes=np.array(["only"]))
     ),
+    "a class name twice": Wrong(
+        "train --data x.npz", "classes has 'a' twice", arrays(x=vectors(), y=Y, classes=np.array(["a", "a"]))
+    ),
     "no array labels": Wrong("train --data x.npz", "it must have", arrays(x=vectors())),
     "no known array label": Wrong("train --data x.npz", "no labelled item", arrays(x=vectors(), y=Y * 0 - 1)),
     "objects": Wrong("train --data x.npz", "plain arrays only", arrays(x=np.array([[{}]] * 20), y=Y)),

@@ -76,5 +76,9 @@ def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
     if names is not None:
-        return tuple(str(name) for name in names.reshape(-1).tolist())
+        classes = tuple(str(name) for name in names.reshape(-1).tolist())
+        twice = next((name for i, name in enumerate(classes) if name in classes[:i]), None)
+        if twice is not None:
+            raise UserError(f"classes has {twice!r} twice: give each class a name of its own")
+        return classes
     return tuple(str(i) for i in range(max((int(part.max(initial=-1)) for part in labels), default=-1) + 1))
