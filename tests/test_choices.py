@@ -98,6 +98,12 @@ def test_a_larger_size_gets_another_network(tmp_path: Path) -> None:
     assert (made.config.image_size, made.config.backbone) == (96, "resnet-18")
 
 
+def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [20, 20, 20])
+    (data / "cat" / "IMG_1.HEIC").touch()
+    assert "3 labelled, 0 unlabelled, 1 file of another kind is ignored: .heic 1\n" in choose(data).describe()
+
+
 def test_images_of_one_size_keep_it(tmp_path: Path) -> None:
     made = choose(pictures(tmp_path / "p", [20, 20, 20], "L"))
     assert made.config.image_size is None, "they are 23 × 20, which no number says"

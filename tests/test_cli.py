@@ -1,6 +1,7 @@
 """The command line as a person meets it: verbs, one-line errors, exit codes, JSON."""
 
 import csv
+import errno
 import json
 from pathlib import Path
 
@@ -240,3 +241,19 @@ def test_the_cache_is_shown_and_cleared(
     assert main(["data", "cache", "--clear"]) == 0
     assert "deleted" in capsys.readouterr().out
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, content: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "run"
+    quick = ["--steps", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert main(["train", "digits-40", *quick, "--out", str(out)]) == 2
+    checkpoint = out / "checkpoint" / "step-00000001.safetensors"
+    assert f"normatch: {checkpoint}: No space left on device; " in capsys.readouterr().err.splitlines()[-1]
+    assert main(["train", "--resume", "--out", str(out)]) == 0

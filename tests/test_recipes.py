@@ -1,6 +1,7 @@
 """The numbers of every recipe: those of the paper, and where a recipe has its own."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +93,10 @@ def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int]
 def test_stl10_takes_another_fold_and_another_seed() -> None:
     config = stl10(fold=3, seed=5)
     assert (config.fold, config.seed) == (3, 5)
+
+
+def test_own_data_give_the_run_its_name(tmp_path: Path) -> None:
+    (tmp_path / "shots.2024").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    named = {data: own(str(tmp_path / data)).name for data in ("shots.2024", "list.csv", "loop")}
+    assert named == {"shots.2024": "shots.2024", "list.csv": "list", "loop": "loop"}

@@ -171,6 +171,14 @@ WRONG = {
     "an empty folder": Wrong("train --data pets", "no images in pets", folders("pets")),
     "one class": Wrong("train --data pets", "only one class, 'cat'", pictures("pets/cat/1.png")),
     "no labels": Wrong("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
+    "a class whose only picture is tested on": Wrong(
+        "train --data pets --test-share 0.6 --device cpu",
+        "class 'owl' has no labelled training item: label more of it, or lower test_share",
+        both(pets, pictures("pets/owl/1.png")),
+    ),
+    "a number that no label has": Wrong(
+        "train --data x.npz", "class '1' has no labelled training item: label more of it", arrays(x=vectors(), y=Y * 2)
+    ),
     "a picture in no class": Wrong(
         "train --data pets",
         "pets/1.png lies in no class folder",
@@ -178,6 +186,11 @@ WRONG = {
     ),
     "an empty class": Wrong(
         "train --data pets", "class folder pets/owl has no images", both(pets, folders("pets/owl"))
+    ),
+    "a class of a telephone's files": Wrong(
+        "train --data pets",
+        "class folder pets/owl has no images (1 file of another kind is ignored: .heic 1)",
+        and_file("pets/owl/1.HEIC", "x"),
     ),
     "folders in a class": Wrong(
         "train --data pets", "pets/cat has folders in it", both(pets, folders("pets/cat/young"))
@@ -211,7 +224,17 @@ WRONG = {
     "no manifest": Wrong("train --data list.csv", "no such folder or file"),
     "an empty manifest": Wrong("train --data list.csv", "has no column 'label'", and_file("list.csv", "")),
     "a manifest without header": Wrong(
-        "train --data list.csv", "its first line must be path,label", and_file("list.csv", "pets/cat/1.png,cat\n")
+        "train --data list.csv", "and must be path,label", and_file("list.csv", "pets/cat/1.png,cat\n")
+    ),
+    "a manifest of semicolons": Wrong(
+        "train --data list.csv",
+        "its first line is 'path;label' and must be path,label; save it with commas, not semicolons",
+        and_file("list.csv", "path;label\npets/cat/1.png;cat\n"),
+    ),
+    "a label with a comma": Wrong(
+        "train --data list.csv",
+        "list.csv, line 2: there are more values than the 2 columns; put quotes round",
+        and_file("list.csv", "path,label\npets/cat/1.png,cat, young\n"),
     ),
     "a manifest without pictures": Wrong(
         "train --data list.csv", "lists no images", and_file("list.csv", "path,label\n")
@@ -240,6 +263,9 @@ WRONG = {
     ),
     "labels that count no classes": Wrong(
         "train --data x.npz", "number the classes from 0 on", arrays(x=vectors(), y=Y + 10**12)
+    ),
+    "a class name twice": Wrong(
+        "train --data x.npz", "classes has 'a' twice", arrays(x=vectors(), y=Y, classes=np.array(["a", "a"]))
     ),
     "no array labels": Wrong("train --data x.npz", "it must have", arrays(x=vectors())),
     "no known array label": Wrong("train --data x.npz", "no labelled item", arrays(x=vectors(), y=Y * 0 - 1)),
@@ -326,6 +352,9 @@ WRONG = {
     ),
     "nothing to predict": Wrong("predict run x.png", "no such file or folder: x.png", uses="digits"),
     "a folder without pictures to predict": Wrong("predict run more", "no images in more", folders("more"), "digits"),
+    "a telephone's files to predict": Wrong(
+        "predict run more", "no images in more (1 file of another kind", and_file("more/1.HEIC", "x"), "digits"
+    ),
     "a web page to predict": Wrong(
         "predict run pets --out labels.csv", "pets/x.jpg", and_file("pets/x.jpg", "<html>"), "digits"
     ),

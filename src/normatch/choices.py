@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from normatch.columns import aligned
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Reading, load_corpus
+from normatch.data import UNKNOWN, Corpus, Reading, load_corpus, sources
+from normatch.data.ignored import find_ignored, other_kinds
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
 from normatch.engine.bench import Pace, pace
@@ -108,7 +109,7 @@ def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan
     _choose_steps(choices, device)
     if corpus.train.is_images and config.augment.flip:
         choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
-    return Plan(choices.config, split_corpus, _found(corpus), tuple(choices.made))
+    return Plan(choices.config, split_corpus, _found(config, corpus), tuple(choices.made))
 
 
 def _must_be_possible(config: Config) -> None:
@@ -220,7 +221,7 @@ def _pace_reason(minutes: float, speed: Pace) -> str:
     return f"{minutes:g} minutes at {1 / speed.step:.2f} steps/s, measured here and now"
 
 
-def _found(corpus: Corpus) -> str:
+def _found(config: Config, corpus: Corpus) -> str:
     train, skipped = corpus.train, len(corpus.skipped)
     labelled = int((train.labels != UNKNOWN).sum())
     parts = [
@@ -232,4 +233,10 @@ def _found(corpus: Corpus) -> str:
         parts.append(f"{len(corpus.test):,} test items")
     if skipped:
         parts.append(f"{skipped:,} unreadable files skipped")
+    # A manifest says itself which files it wants, and a data set has those it has.
+    places = (config.unlabelled, config.data if config.data not in sources else None)
+    folders = [Path(place).expanduser() for place in places if place is not None]
+    ignored = other_kinds(find_ignored([folder for folder in folders if folder.is_dir()], ()).kinds)
+    if ignored:
+        parts.append(ignored)
     return f"{corpus.name}: {', '.join(parts)}"

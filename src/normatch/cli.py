@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from normatch.errors import UserError
+from normatch.files import FULL
 
 __all__ = ["main"]
 
@@ -41,9 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             raise
-        print(f"normatch: {error.filename}: {error.strerror}; mend that, or choose another place", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"normatch: {where}{error.strerror}; mend that, or choose another place", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         goes_on = {"train": "; the run goes on with --resume", "reproduce": "; called again, it goes on"}

@@ -1,5 +1,6 @@
 """Files that are either whole or not there: written beside their place, then renamed."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -9,7 +10,11 @@ from typing import Any
 
 from normatch.errors import UserError
 
-__all__ = ["must_be_free", "read_json", "replacing", "write_json"]
+__all__ = ["FULL", "must_be_free", "read_json", "replacing", "write_json"]
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a system says when there is no room left, on the disk or for this user."""
 
 
 @contextmanager
@@ -24,6 +29,11 @@ def replacing(path: Path) -> Iterator[Path]:
         with part.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(part, path)
+    except OSError as error:
+        # A disk that is full does not say which file there was no room for.
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

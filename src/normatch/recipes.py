@@ -1,5 +1,6 @@
 """Named runs: each a function that returns a complete config."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -87,8 +88,11 @@ def own(data: str, seed: int = 0) -> Config:
 
     :func:`normatch.plan` chooses the rest from the data and the machine, as ``normatch train --data`` does.
     """
+    # Not Path.resolve, which raises where a link leads to itself; that is said where the data is read.
+    path = Path(os.path.realpath(data))
     return Config(
-        name=Path(data).resolve().stem or "run",
+        # The end of a folder's name is no suffix: "shots.2023" and "shots.2024" are two.
+        name=(path.name if path.is_dir() else path.stem) or "run",
         data=data,
         labels=None,
         seed=seed,

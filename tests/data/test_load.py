@@ -177,6 +177,14 @@ def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> N
     assert str(path) in message
 
 
+def test_blanks_round_the_names_of_columns_and_empty_ones_at_the_end_do_no_harm(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        save_png(tmp_path / name, random_bytes(8, 8, 3))
+    (tmp_path / "list.csv").write_text("path, label\na.png,cat,\nb.png, dog\n")
+    corpus = load_corpus(str(tmp_path / "list.csv"))
+    assert corpus.train.classes == ("cat", "dog")
+
+
 def test_labels_of_a_manifest_are_names(tmp_path: Path) -> None:
     labels = ["0", "1", "1.0", "none", "naan", ""]
     for i in range(len(labels)):

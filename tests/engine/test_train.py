@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Corpus
 from normatch.engine import Run, open_corpus, prepare, train
-from normatch.engine.progress import quiet
-from normatch.engine.recorder import Silent
+from normatch.engine.progress import Lines, quiet
+from normatch.engine.recorder import Record, Silent
 from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
@@ -120,6 +122,21 @@ def test_resume_needs_a_run_and_the_same_config(finished: Run, tiny_config: Conf
         train(tiny_config, tmp_path / "nothing", resume=True)
     with pytest.raises(UserError, match=r"was started with validation 0.1, not 0.0"):
         train(tiny_config, finished.path, resume=True)
+
+
+def test_one_process_at_a_time_trains_a_run(tiny_config: Config, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    class Meddler(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            with pytest.raises(UserError) as error:
+                train(tiny_config, tmp_path / "run", resume=True)
+            refused.append(str(error.value))
+
+    train(tiny_config, tmp_path / "run", progress=Meddler("digits"))
+    assert set(refused) == {f"{tmp_path / 'run'} is being trained by another process: wait for it, or stop it"}
+    (tmp_path / "run/result.json").unlink()
+    assert train(tiny_config, tmp_path / "run", resume=True).finished
 
 
 def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) -> None:
@@ -228,6 +245,31 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
         assert len({*files["labelled"], *files["validation"], *files["test"]}) == 15
         others = {*corpus.train.files, *corpus.test.files} - {f"{prefix}{name}" for name in listed}
         assert others == ({str(elsewhere)} if i == 2 else {"unlabeled/deep/x.png", "more/y.png"})
+
+
+@pytest.mark.parametrize("listed", ["pets", "pets.csv"])
+def test_a_run_whose_pictures_have_changed_is_not_resumed(
+    listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8))
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for i in range(5):
+            picture.save(tmp_path / f"pets/{name}/{i}.png")
+    lines = [f"{path},{path.parent.name}\n" for path in sorted((tmp_path / "pets").rglob("*.png"))]
+    (tmp_path / "pets.csv").write_text("".join(["path,label\n", *lines]))
+    quick = ["--steps", "1", "--batch", "4", "--ratio", "1", "--device", "cpu", "--out", "run"]
+    assert main(["train", "--data", listed, *quick]) == 0
+    (tmp_path / "run/result.json").unlink()
+    assert main(["train", "--resume", "--out", "run"]) == 0  # Its data is called by a whole path now.
+    (tmp_path / "run/result.json").unlink()
+    # The numbers of the items stay as they are: one more is held out to test on.
+    picture.save(tmp_path / "pets/cat/5.png")
+    (tmp_path / "pets.csv").write_text("".join(["path,label\n", *lines, "pets/cat/5.png,cat\n"]))
+    with pytest.raises(UserError, match="the data has changed since run was started"):
+        train(Run(Path("run")).config, "run", resume=True)
 
 
 def test_items_that_are_no_files_have_no_names(finished: Run) -> None:

@@ -124,6 +124,14 @@ def test_a_table_that_exists_is_replaced_only_by_force(
     assert len(Path("out.csv").read_text().splitlines()) == 12
 
 
+def test_files_of_other_kinds_are_counted(run: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pictures/1.HEIC").write_text("")
+    Path("pictures/2.heic").write_text("")
+    assert main(["predict", run, "pictures", "--out", "out.csv"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith(" predictions: out.csv\n2 files of other kinds are ignored: .heic 2\n")
+
+
 def test_unreadable_images(run: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pictures/10.png").write_text("<html>")
     argv = ["predict", run, "pictures", "--batch", "2", "--out", "out.csv"]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from normatch.reproduce.turns import take, turn
+from normatch.locks import take
+from normatch.reproduce.turns import turn
 
 
 def test_a_lock_is_held_by_one_until_it_is_closed(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
     if names is not None:
-        return tuple(str(name) for name in names.reshape(-1).tolist())
+        classes = tuple(str(name) for name in names.reshape(-1).tolist())
+        twice = next((name for i, name in enumerate(classes) if name in classes[:i]), None)
+        if twice is not None:
+            raise UserError(f"classes has {twice!r} twice: give each class a name of its own")
+        return classes
     highest, items = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
     if highest >= items:
         # Numbers of another kind: as many classes as that would take all memory before they are found empty.

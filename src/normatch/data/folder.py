@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.ignored import find_ignored, other_kinds
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
@@ -54,8 +55,9 @@ class Listings:
     @property
     def files(self) -> NDArray[np.object_]:
         """What each file is called, training files first; one outside the data's folder by its path as it was given."""
-        inside = os.path.join(self.root, "")
-        return np.array([str(path).removeprefix(inside) for path in self.everything.paths], object)
+        # A manifest may give whole paths, and the folder may be called by another now than when the run began.
+        given, whole = (os.path.join(root, "") for root in (self.root, os.path.abspath(self.root)))
+        return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.everything.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """With the images at any depth of another folder, none of which has a label."""
@@ -97,9 +99,10 @@ def list_folder(where: Path) -> Listing:
             images = _images(folder)
             if not images or _folders(folder):
                 # Rather than to take a folder of folders, such as "validation", for a class.
+                has = "folders in it" if _folders(folder) else f"no images{_instead(folder)}"
                 raise UserError(
-                    f"class folder {folder} has {'folders in it' if _folders(folder) else 'no images'}: the images of "
-                    f"a class lie directly in its folder ({', '.join(sorted(SUFFIXES))})"
+                    f"class folder {folder} has {has}: the images of a class lie directly in its folder "
+                    f"({', '.join(sorted(SUFFIXES))})"
                 )
             paths += images
             names += [folder.name] * len(images)
@@ -119,7 +122,7 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         if place.is_dir():
             images = _images(place, deep=True)
             if not images:
-                raise UserError(f"no images in {place}: it has none of {', '.join(sorted(SUFFIXES))}")
+                raise UserError(f"no images in {place}{_instead(place)}: it has none of {', '.join(sorted(SUFFIXES))}")
             found += images
         elif place.is_file():
             found.append(place)
@@ -178,6 +181,12 @@ def _unlabelled(where: Path) -> Listing:
     # At any depth: there is no class that a folder could name by mistake.
     images = [image for name in UNLABELLED if (where / name).is_dir() for image in _images(where / name, deep=True)]
     return Listing(tuple(images), (None,) * len(images))
+
+
+def _instead(where: Path) -> str:
+    """What is in a folder where there are no images, such as a telephone's ``.heic`` files."""
+    said = other_kinds(find_ignored([where], ()).kinds)
+    return said and f" ({said})"
 
 
 def _folders(where: Path) -> Sequence[Path]:

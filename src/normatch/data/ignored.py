@@ -8,7 +8,9 @@ from pathlib import Path
 
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored"]
+__all__ = ["Ignored", "find_ignored", "other_kinds"]
+
+SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,21 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
             elif _identity(entry.path) not in known:
                 elsewhere.append(folder / entry.name)
     return Ignored(dict(kinds.most_common()), *(sorted(map(str, places)) for places in (dangling, elsewhere)))
+
+
+def other_kinds(kinds: dict[str, int]) -> str:
+    """How many files are of kinds that are not read, and of which; nothing where there are none.
+
+    >>> other_kinds({".heic": 10, "": 2}), other_kinds({".txt": 1})
+    ('12 files of other kinds are ignored: .heic 10, no suffix 2', '1 file of another kind is ignored: .txt 1')
+    """
+    if not kinds:
+        return ""
+    n = sum(kinds.values())
+    files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
+    named = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in list(kinds.items())[:SHOWN])
+    more = f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else ""
+    return f"{files} ignored: {named}{more}"
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.folder import Listings, list_unlabelled
-from normatch.data.ignored import find_ignored
+from normatch.data.ignored import find_ignored, other_kinds
 from normatch.data.load import find_listings, load_corpus
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
@@ -102,7 +102,7 @@ def describe(report: dict[str, Any]) -> str:
     lines += [f"! {line}" for line in report["remarks"]]
     lines += _named("unreadable", report["unreadable"])
     ignored = report["ignored"]
-    lines += _other_kinds(ignored["kinds"])
+    lines += [f"! {said}" for said in [other_kinds(ignored["kinds"])] if said]
     lines += _named("ignored, a link that leads nowhere", ignored["dangling"])
     lines += _named("ignored, in no folder that is looked into", ignored["elsewhere"])
     near = f"look alike (hashes at most {NEAR} of 64 bits apart, thumbnails correlated {LIKE} or more)"
@@ -256,21 +256,6 @@ def _rows(items: _Items) -> list[tuple[str, NDArray[np.uint8]]]:
         chosen = np.array(at)[np.unique(np.linspace(0, len(at) - 1, ACROSS).round().astype(int))]
         rows.append((f"{name}  ({len(at):,})", items.inputs[chosen]))
     return rows
-
-
-def _other_kinds(kinds: dict[str, int]) -> list[str]:
-    """How many files are of kinds that are not read, and of which.
-
-    >>> _other_kinds({".heic": 10, "": 2}), _other_kinds({".txt": 1})
-    (['! 12 files of other kinds are ignored: .heic 10, no suffix 2'], ['! 1 file of another kind is ignored: .txt 1'])
-    """
-    if not kinds:
-        return []
-    n = sum(kinds.values())
-    files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
-    named = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in list(kinds.items())[:SHOWN])
-    more = f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else ""
-    return [f"! {files} ignored: {named}{more}"]
 
 
 def _named(title: str, entries: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """A CSV file that lists images: ``path,label``, with an empty label where the class is not known."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 from normatch.data.folder import Listing, Listings
@@ -22,10 +23,13 @@ def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
         # Spreadsheets like to put a byte-order mark first.
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, strict=True)
-            missing = {"path", "label"} - set(rows.fieldnames or ())
-            if missing:
-                raise UserError(f"{path} has no column {sorted(missing)[0]!r}: its first line must be path,label")
+            rows.fieldnames = _columns(path, rows.fieldnames or ())
             for row in rows:
+                if any(value.strip() for value in row.get(None, ())):
+                    raise UserError(
+                        f"{path}, line {rows.line_num}: there are more values than the {len(rows.fieldnames)} columns; "
+                        'put quotes round what has a comma in it, as in "1, 2.png",cat'
+                    )
                 if not (row["path"] or "").strip():
                     raise UserError(f"{path}, line {rows.line_num}: the path is empty; give one or delete the line")
                 image = path.parent / row["path"].strip()
@@ -52,3 +56,17 @@ def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     if not paths:
         raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
     return Listings(str(path), path.parent, Listing(tuple(paths), tuple(labels)))
+
+
+def _columns(path: Path, names: Sequence[str]) -> list[str]:
+    """The columns' names without blanks round them, ``path`` and ``label`` among them."""
+    columns = [name.strip() for name in names]
+    missing = sorted({"path", "label"} - set(columns))
+    if missing:
+        has = ",".join(names)
+        separator = next((word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in has), None)
+        remedy = f"; save it with commas, not {separator}" if separator else ""
+        raise UserError(
+            f"{path} has no column {missing[0]!r}: its first line is {has[:60]!r} and must be path,label{remedy}"
+        )
+    return columns

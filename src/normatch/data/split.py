@@ -83,9 +83,10 @@ def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
 
 def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:
     if len(members) < (each or 1):
+        left = f"{len(members)} labelled training items" if len(members) else "no labelled training item"
+        asked = f", {each} are asked for" if each else ""
         raise UserError(
-            f"class {classes[c]!r} has {len(members)} labelled training items, {each or 1} are asked for: "
-            "lower labels or validation, or label more"
+            f"class {classes[c]!r} has {left}{asked}: label more of it, or lower test_share, validation or labels"
         )
     return members[permutation(len(members), seed, "split", c)[:each]]
 

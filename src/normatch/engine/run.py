@@ -6,13 +6,14 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import normatch
 from normatch.config import Config, from_json, to_json
 from normatch.data import Split
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing, write_json
+from normatch.locks import take
 
 __all__ = ["Run"]
 
@@ -62,6 +63,13 @@ class Run:
             raise UserError(f"{path} is no run (it has no config.json): give the folder that `normatch train` wrote")
         return cls(path)
 
+    def alone(self) -> TextIO:
+        """A lock until it is closed: one process at a time trains a run."""
+        lock = take(self.path / "config.json")
+        if lock is None:
+            raise UserError(f"{self.path} is being trained by another process: wait for it, or stop it")
+        return lock
+
     @property
     def config(self) -> Config:
         file = self.path / "config.json"
@@ -87,6 +95,12 @@ class Run:
             raise UserError(
                 f"{self.path / 'split.json'} cannot be read ({error!r}): restore it or train again"
             ) from error
+
+    @property
+    def files(self) -> dict[str, list[str]]:
+        """The files that are labelled, for validation and for testing; nothing where the data is no files."""
+        files: dict[str, list[str]] = self._read("split.json").get("files", {})
+        return files
 
     @property
     def finished(self) -> bool:

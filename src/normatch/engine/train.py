@@ -63,29 +63,31 @@ def train(
     """
     path = run_folder(config, out)
     found = None
-    if resume:
-        run = Run.open(path)
-        _must_match(run, config)
-        if run.finished:
-            return run
-        found = checkpoint.load_latest(path / "checkpoint")
-        job = prepare(config, corpus or open_corpus(config, reading), pretrained=found is None)
-        if run.split.to_json() != job.split.to_json():
-            raise UserError(f"the data has changed since {path} was started: its labelled items are others now")
-    else:
-        Run.must_be_new(path)
-        job = prepare(config, corpus or open_corpus(config, reading))
-        run = Run.create(path, config, job.split, files_of(job.split, job.corpus))
-    with job.runtime.scope():
-        loop = Loop(job)
-        if found is not None:
-            loop.step.load(found[1], found[0])
-        run.forget_after(loop.step.done)
-        loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
-        loop.diagnosis.replay(run.metrics())
-        with RunRecorder(path, loop.step.done) as recorder:
-            loop.run(recorder, progress, path / "checkpoint", turns)
-        _finish(run, loop)
+    with contextlib.ExitStack() as held:
+        if resume:
+            run = Run.open(path)
+            _must_match(run, config)
+            if run.finished:
+                return run
+            held.enter_context(run.alone())
+            found = checkpoint.load_latest(path / "checkpoint")
+            job = prepare(config, corpus or open_corpus(config, reading), pretrained=found is None)
+            _must_be_unchanged(run, job)
+        else:
+            Run.must_be_new(path)
+            job = prepare(config, corpus or open_corpus(config, reading))
+            run = Run.create(path, config, job.split, files_of(job.split, job.corpus))
+            held.enter_context(run.alone())
+        with job.runtime.scope():
+            loop = Loop(job)
+            if found is not None:
+                loop.step.load(found[1], found[0])
+            run.forget_after(loop.step.done)
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
+            loop.diagnosis.replay(run.metrics())
+            with RunRecorder(path, loop.step.done) as recorder:
+                loop.run(recorder, progress, path / "checkpoint", turns)
+            _finish(run, loop)
     return run
 
 
@@ -248,6 +250,15 @@ def _must_match(run: Run, config: Config) -> None:
                 f"{run.path} was started with {name} {stored[name]}, not {given[name]}: "
                 "resume it without that change, or start another run with another --out"
             )
+
+
+def _must_be_unchanged(run: Run, job: Job) -> None:
+    """The same items in the same places; of files, also the same names, since numbers may agree by chance."""
+    if run.split.to_json() != job.split.to_json() or run.files not in ({}, files_of(job.split, job.corpus)):
+        raise UserError(
+            f"the data has changed since {run.path} was started: its labelled, unlabelled or test items are others "
+            "now; restore it, or start another run with another --out"
+        )
 
 
 def _finish(run: Run, loop: Loop) -> None:

@@ -1,41 +1,17 @@
-"""Locks on files, which a process gives back however it ends: one grid to a folder, and turns on a GPU."""
+"""Turns on a GPU, by locks on files."""
 
 import contextlib
-import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["take", "turn"]
+from normatch.locks import take
 
-UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""What a file system answers that has no locks."""
+__all__ = ["turn"]
 
 PATIENCE = 0.1
 """Seconds between two looks at whether a turn has come."""
-
-
-def take(path: Path) -> TextIO | None:
-    """An open file that is a lock until it is closed; None where another holds it.
-
-    Where there are no such locks, nobody is kept waiting: on Windows, and on some file systems of a network.
-    """
-    file = path.open("w", encoding="utf-8")
-    try:
-        import fcntl
-    except ImportError:
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            file.close()
-            raise
-    return file
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from normatch.engine.runtime import Runtime
 from normatch.engine.train import Turns, train
 from normatch.errors import UserError
 from normatch.files import replacing
+from normatch.locks import take
 from normatch.reproduce.children import side_by_side
 from normatch.reproduce.fill import cells
 from normatch.reproduce.grid import Planned
@@ -20,7 +21,7 @@ from normatch.reproduce.page import plain, relative, section
 from normatch.reproduce.pictures import draw
 from normatch.reproduce.plan import Plan
 from normatch.reproduce.results import read_results, write_result
-from normatch.reproduce.turns import take, turn
+from normatch.reproduce.turns import turn
 
 __all__ = ["carry_out", "summary", "tables"]
 
