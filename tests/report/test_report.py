@@ -25,8 +25,9 @@ from normatch.evaluate.predictor import load
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
 from normatch.report.evidence import gather
-from normatch.report.findings import MOST_POINTS, curves_of, examine
+from normatch.report.findings import curves_of, examine
 from normatch.report.sections.classes import classes
+from normatch.report.thinning import MOST_POINTS
 
 KINDS = ["normatch", "fixmatch", "supervised", "validation", "mlp", "nothing-held-out", "vectors"]
 VOID = {"meta", "img", "br", "link"}

@@ -10,9 +10,13 @@ from normatch.engine.diagnosis import Alarm
 from normatch.engine.recorder import Record
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.progress import Progress as RichProgress
+    from rich.progress import ProgressColumn, TaskID
 
 __all__ = ["Lines", "Progress", "clock", "counting", "decoding", "downloading", "quiet", "shown"]
+
+Told = Callable[[str, int, int | None], None]
+"""Takes the title of something, how much of it is done, and of how much, where that is known."""
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -68,62 +72,79 @@ def shown(title: str) -> Iterator[Progress]:
 @contextmanager
 def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Told how many of ``total`` things are done: a live bar if standard error is a terminal, else nothing."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with RichProgress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
+    columns = (MofNCompleteColumn(), TimeRemainingColumn())
+    with _told(*columns, live=sys.stderr.isatty(), elsewhere=lambda *_: None, transient=True) as told:
+        told(title, 0, total)
+        yield lambda done: told(title, done, total)
 
 
 @contextmanager
-def downloading() -> Iterator[Callable[[str, int, int | None], None]]:
+def downloading() -> Iterator[Told]:
     """Told of a file's bytes as they come: a live bar on a terminal, else a line for each finished file."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as RichProgress
+    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = Console(stderr=True)
-    with RichProgress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-        tasks: dict[str, TaskID] = {}
+    def elsewhere(name: str, done: int, total: int | None) -> None:
+        if done == total:
+            print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
 
-        def progress(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=done, total=total)
-            if done == total and not console.is_terminal:
-                print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
-
-        yield progress
+    columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with _told(*columns, live=_takes_escapes(), elsewhere=elsewhere) as told:
+        yield told
 
 
 @contextmanager
 def decoding() -> Iterator[Callable[[int, int], None]]:
     """Told how many of how many images are decoded: a live bar on a terminal, else a line every few seconds."""
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+
+    last = time.monotonic()
+
+    def elsewhere(title: str, done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= Lines.SECONDS:
+            last = now
+            print(f"{title}  {done}/{total}", file=sys.stderr, flush=True)
+
+    columns = (MofNCompleteColumn(), TimeRemainingColumn())
+    with _told(*columns, live=_takes_escapes(), elsewhere=elsewhere) as told:
+        yield lambda done, total: told("decoding images", done, total)
+
+
+@contextmanager
+def _told(*columns: "ProgressColumn", live: bool, elsewhere: Told, transient: bool = False) -> Iterator[Told]:
+    """Where ``live``, a bar for each title from when it is first told of; otherwise ``elsewhere`` is told."""
+    if not live:
+        yield elsewhere
+        return
+    with _bar(*columns, transient=transient) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def told(title: str, done: int, total: int | None) -> None:
+            if title not in tasks:
+                tasks[title] = bar.add_task(title, total=total)
+            bar.update(tasks[title], completed=done, total=total)
+
+        yield told
+
+
+def _bar(*columns: "ProgressColumn", transient: bool = False) -> "RichProgress":
+    """A title, a bar, and what else there is to say of it, on standard error."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with RichProgress(*columns, console=console, disable=not console.is_terminal) as bar:
-        tasks: list[TaskID] = []
-        last = time.monotonic()
+    title = TextColumn("{task.description}")
+    return RichProgress(title, BarColumn(), *columns, console=Console(stderr=True), transient=transient)
 
-        def progress(done: int, total: int) -> None:
-            nonlocal last
-            if not tasks:
-                tasks.append(bar.add_task("decoding images"))
-            bar.update(tasks[0], completed=done, total=total)
-            now = time.monotonic()
-            if not console.is_terminal and now - last >= Lines.SECONDS:
-                last = now
-                print(f"decoding images  {done}/{total}", file=sys.stderr, flush=True)
 
-        yield progress
+def _takes_escapes() -> bool:
+    """Whether standard error is a terminal, or the environment (FORCE_COLOR, TTY_COMPATIBLE) says that it is one."""
+    from rich.console import Console
+
+    return Console(stderr=True).is_terminal
 
 
 class _Summary:
@@ -143,20 +164,11 @@ class _Bar:
     """A live bar; what else is to be said goes above it."""
 
     def __init__(self, title: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
+        from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
         self._title, self._summary = title, _Summary()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[metrics]}"),
-        )
-        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        speed, metrics = (TextColumn(f"{{task.fields[{name}]}}") for name in ("speed", "metrics"))
+        self._bar = _bar(MofNCompleteColumn(), speed, TimeRemainingColumn(), metrics)
         self._task = self._bar.add_task(title, total=None, speed="", metrics="")
 
     def __enter__(self) -> "_Bar":

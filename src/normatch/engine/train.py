@@ -1,7 +1,6 @@
 """Training from a config to a finished run: the loop around the step."""
 
 import contextlib
-import csv
 import datetime
 import time
 from collections.abc import Callable, Iterator
@@ -21,13 +20,14 @@ from normatch.engine.diagnosis import NOT_FINITE, Case, Diagnosis
 from normatch.engine.feed import make_pool
 from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.machine import versions
+from normatch.engine.predictions import PREDICTIONS, write_predictions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import Record, Recorder, RunRecorder
 from normatch.engine.reference import class_mean_accuracy
 from normatch.engine.run import Run
 from normatch.engine.step import Step
 from normatch.errors import UserError
-from normatch.files import replacing, write_json
+from normatch.files import write_json
 from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
 from normatch.weights import save_model
@@ -266,7 +266,8 @@ def _finish(run: Run, loop: Loop) -> None:
     save_model(loop.step.average.model, run.path)
     test = loop.job.corpus.test
     if test is not None:
-        _write_predictions(run.path / "predictions.csv", loop, test)
+        p = logits(loop.step.average.model, loop.pool_of(test).inputs).softmax(1).cpu()
+        write_predictions(run.path / PREDICTIONS, test, p)
     scores = loop.evaluate()
     on = next(iter(loop.held_out), None)
     result: dict[str, Any] = {
@@ -284,18 +285,3 @@ def _finish(run: Run, loop: Loop) -> None:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     write_json(run.path / "result.json", result)
-
-
-def _write_predictions(path: Path, loop: Loop, test: Dataset) -> None:
-    """A line for each test item, with its file where it has one."""
-    p = logits(loop.step.average.model, loop.pool_of(test).inputs).softmax(1).cpu()
-    names = {"file": test.files} if test.files is not None else {}
-    # A file's name need not be text; the table is.
-    with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        table = csv.writer(file)
-        table.writerow(["item", *names, "label", "probability", "truth"])
-        for i, (probability, k, truth, *name) in enumerate(
-            zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values(), strict=True)
-        ):
-            known = test.classes[truth] if truth >= 0 else ""
-            table.writerow([i, *name, test.classes[k], f"{probability:.6f}", known])

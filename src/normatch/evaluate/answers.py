@@ -1,6 +1,5 @@
 """What a finished run answered to the items it held out, and whether its data is still what it was."""
 
-import csv
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus
+from normatch.engine.predictions import PREDICTIONS, read_predictions
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.model import ModelSpec
@@ -33,25 +33,12 @@ class Answers:
 
 def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
     """What ``predictions.csv`` says of the test items whose class is known; None where there are none."""
-    path = run.path / "predictions.csv"
-    if not path.is_file():
+    path = run.path / PREDICTIONS
+    lines = read_predictions(path, classes) if path.is_file() else []
+    if not lines:
         return None
-    number = {name: k for k, name in enumerate(classes)}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["truth"]]
-        items, labels, guess = (
-            np.array(values, dtype=np.int64)
-            for values in (
-                [int(row["item"]) for row in rows],
-                [number[row["truth"]] for row in rows],
-                [number[row["label"]] for row in rows],
-            )
-        )
-        confidence = np.array([float(row["probability"]) for row in rows])
-    except (KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
-    return Answers("test", items, labels, guess, confidence) if rows else None
+    items, guess, confidence, labels = map(np.array, zip(*lines, strict=True))
+    return Answers("test", items, labels, guess, confidence)
 
 
 def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers | None) -> None:

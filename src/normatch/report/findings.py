@@ -1,7 +1,5 @@
 """The numbers of a report, all of them JSON-ready: what the page shows and what ``--json`` prints."""
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,17 +14,13 @@ from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_
 from normatch.evaluate.metrics import confusion, per_class
 from normatch.evaluate.significance import wilson_interval
 from normatch.report.evidence import Evidence, Opinions
+from normatch.report.thinning import Curve, averaged
 from normatch.seeding import permutation
 
 __all__ = ["Agreement", "Balance", "Calibration", "Case", "Curve", "Findings", "Latents", "curves_of", "examine"]
 
 T = TypeVar("T")
 
-Curve = list[tuple[int, float | None]]
-"""Steps and values; None where nothing was counted."""
-
-MOST_POINTS = 300
-"""Points of a curve, at most: more cannot be seen, and a page of a long run would be heavy."""
 MOST_CASES = 12
 """Items shown of each kind."""
 LATENT_SAMPLE = 800
@@ -187,19 +181,8 @@ def curves_of(records: list[dict[str, Any]]) -> dict[str, Curve]:
         curve: Curve = [(record["step"], record[name]) for record in records if name in record]
         if name in ("step", "seconds") or any(isinstance(value, list) for _, value in curve):
             continue
-        curves[name] = curve if name.endswith("/accuracy") else _thinned(curve)
+        curves[name] = curve if name.endswith("/accuracy") else averaged(curve)
     return curves
-
-
-def _thinned(curve: Curve) -> Curve:
-    size = math.ceil(len(curve) / MOST_POINTS)
-    groups = [curve[i : i + size] for i in range(0, len(curve), size)]
-    return [(group[-1][0], _mean(value for _, value in group)) for group in groups]
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _calibration(evidence: Evidence) -> Calibration:

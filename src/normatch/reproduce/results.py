@@ -15,13 +15,11 @@ from normatch.engine.runtime import Runtime
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
+from normatch.report.thinning import sampled
 from normatch.reproduce.budget import EVALUATIONS
 from normatch.weights import load_model
 
 __all__ = ["Result", "question", "read_results", "write_result"]
-
-MOST_POINTS = 300
-"""Of a curve that is kept."""
 
 APART = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Fields that do not decide what is asked of a run: who is labelled, where it is trained, how often it is looked at."""
@@ -88,7 +86,7 @@ def write_result(run: Run, path: Path, whole: int) -> None:
             "unlabelled": len(split.unlabelled),
             "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
             "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
-            "curves": {name: _thinned(points) for name, points in curves.items()},
+            "curves": {name: _kept(points) for name, points in curves.items()},
         },
     )
 
@@ -157,10 +155,9 @@ def _auxiliary(run: Run) -> dict[str, int]:
     }
 
 
-def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most MOST_POINTS of them, evenly spaced, the last among them; five figures of each."""
-    every = math.ceil(len(points) / MOST_POINTS)
-    return [(step, float(f"{value:.5g}")) for step, value in points[(len(points) - 1) % every :: every]]
+def _kept(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Some of them, with five figures of each."""
+    return [(step, float(f"{value:.5g}")) for step, value in sampled(points)]
 
 
 def _write(path: Path, fields: dict[str, Any]) -> None:

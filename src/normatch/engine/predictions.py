@@ -1,0 +1,57 @@
+"""``predictions.csv`` of a finished run: a line for each test item, written and read here alone."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from normatch.data import Dataset
+from normatch.errors import UserError
+from normatch.files import replacing
+
+__all__ = ["PREDICTIONS", "Line", "read_predictions", "write_predictions"]
+
+PREDICTIONS = "predictions.csv"
+"""Its name in the run's folder."""
+
+ITEM, FILE, LABEL, PROBABILITY, TRUTH = "item", "file", "label", "probability", "truth"
+"""Its columns, in order. Only items that are files have the second, and no run had it once, so nothing relies on it."""
+
+
+class Line(NamedTuple):
+    """A test item whose class is known; classes by number."""
+
+    item: int
+    label: int
+    probability: float
+    truth: int
+
+
+def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
+    """A line for each test item from its probabilities (N, K), with its file where it has one."""
+    names = {FILE: test.files} if test.files is not None else {}
+    # A file's name need not be text; the table is.
+    with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        table = csv.writer(file)
+        table.writerow([ITEM, *names, LABEL, PROBABILITY, TRUTH])
+        for i, (probability, k, truth, *name) in enumerate(
+            zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values(), strict=True)
+        ):
+            known = test.classes[truth] if truth >= 0 else ""
+            table.writerow([i, *name, test.classes[k], f"{probability:.6f}", known])
+
+
+def read_predictions(path: Path, classes: Sequence[str]) -> list[Line]:
+    """The lines of the items whose class is known."""
+    number = {name: k for k, name in enumerate(classes)}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [
+                Line(int(row[ITEM]), number[row[LABEL]], float(row[PROBABILITY]), number[row[TRUTH]])
+                for row in csv.DictReader(file)
+                if row[TRUTH]
+            ]
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error

@@ -1,0 +1,46 @@
+"""Long curves with few points, in the two ways that a reader needs: smoothed to look at, sampled to keep."""
+
+import math
+from collections.abc import Iterable
+from typing import TypeVar
+
+__all__ = ["MOST_POINTS", "Curve", "averaged", "sampled"]
+
+T = TypeVar("T")
+
+Curve = list[tuple[int, float | None]]
+"""Steps and values; None where nothing was counted."""
+
+MOST_POINTS = 300
+"""Points of a curve, at most: more cannot be seen, and a page or a file of a long run would be heavy."""
+
+
+def averaged(curve: Curve) -> Curve:
+    """Neighbours averaged, at the step of the last of them; the last group may be smaller than the others.
+
+    >>> averaged([(step, float(step)) for step in range(1, 602)])[-2:]
+    [(600, 599.0), (601, 601.0)]
+    """
+    size = _size(len(curve))
+    groups = [curve[i : i + size] for i in range(0, len(curve), size)]
+    return [(group[-1][0], _mean(value for _, value in group)) for group in groups]
+
+
+def sampled(points: list[T]) -> list[T]:
+    """Points as they are, evenly spaced, the last among them.
+
+    >>> sampled(list(range(602)))[:2], sampled(list(range(602)))[-1]
+    ([1, 4], 601)
+    """
+    size = _size(len(points))
+    return points[(len(points) - 1) % size :: size]
+
+
+def _size(count: int) -> int:
+    """How many points become one."""
+    return max(1, math.ceil(count / MOST_POINTS))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
