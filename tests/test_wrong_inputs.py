@@ -245,6 +245,11 @@ WRONG = {
         "list.csv, line 2: no such file: x.png",
         and_file("list.csv", "path,label\nx.png,cat\n"),
     ),
+    "a path as Windows writes it": Wrong(
+        "train --data list.csv",
+        "list.csv, line 2: no such file: pets\\cat\\1.png; write / where it has \\",
+        and_file("list.csv", "path,label\npets\\cat\\1.png,cat\n"),
+    ),
     "a path twice": Wrong(
         "train --data list.csv",
         "line 3: pets/cat/1.png is listed already on line 2",
