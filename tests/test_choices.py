@@ -67,6 +67,18 @@ def test_a_share_is_held_out_where_labels_can_be_spared(tmp_path: Path) -> None:
     assert share == {"plain": 0.2, "many": 0.05, "few": 0.0, "given": 0.0}
 
 
+def test_a_test_set_without_items_is_none(tmp_path: Path) -> None:
+    content = dict(np.load(arrays(tmp_path / "x.npz")))
+    for empty in (np.zeros((0, 4)), np.array([])):
+        np.savez(tmp_path / "x.npz", **content, test_x=empty, test_y=np.array([], empty.dtype))
+        made = choose(tmp_path / "x.npz")
+        assert made.config.test_share == 0.2
+        assert "8 of the 40 labelled items, to test on" in made.describe()
+    (pictures(tmp_path / "p/train", [20] * 10).parent / "test/cat").mkdir(parents=True)
+    (tmp_path / "p/test/cat/cut.png").touch()
+    assert choose(tmp_path / "p", changes={"on_bad_image": "skip"}).config.test_share == 0.2
+
+
 def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))

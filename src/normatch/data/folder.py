@@ -174,7 +174,7 @@ def read_listings(
         Dataset(decoded.images[part], labels[part], classes, files[part])
         for part in (slice(training), slice(training, None))
     ]
-    return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad, facts=decoded.facts)
+    return Corpus(name, parts[0], parts[1] if len(parts[1]) else None, skipped=decoded.bad, facts=decoded.facts)
 
 
 def _unlabelled(where: Path) -> Listing:
