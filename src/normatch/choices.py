@@ -23,7 +23,7 @@ from normatch.errors import UserError
 from normatch.images import SIZES
 from normatch.nets import SMALL, find_backbone, suitable_backbone
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "choose", "plan"]
 
 HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
 """The share of the labelled items that is tested on, down to so many items; none if a class has fewer than FEWEST."""
@@ -85,11 +85,12 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
-    made = _from_data(config, fixed, reading) if automatic else Plan(config, open_corpus(config, reading))
+    made = choose(config, fixed, reading) if automatic else Plan(config, open_corpus(config, reading))
     return made if minutes is None else _within(made, minutes, fixed)
 
 
-def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
+    """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
     _must_be_possible(config)
     corpus = load_corpus(
