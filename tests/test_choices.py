@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from normatch.choices import Plan, plan
 from normatch.cli import main
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset
+from normatch.data.inspect import describe, inspect
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
 from normatch.errors import UserError
@@ -114,6 +116,15 @@ def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     data = pictures(tmp_path / "p", [20, 20, 20])
     (data / "cat" / "IMG_1.HEIC").touch()
     assert "3 labelled, 0 unlabelled, 1 file of another kind is ignored: .heic 1\n" in choose(data).describe()
+
+
+def test_classes_that_may_be_one_are_named(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [20] * 10)
+    assert "!" not in choose(data).describe()
+    shutil.copytree(data / "cat", data / "Cat ")
+    remark = "'Cat ', 'cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"
+    assert f" 0 unlabelled\n! {remark}\n" in choose(data).describe()
+    assert f"! {remark}\n" in describe(inspect(str(data)))
 
 
 def test_images_of_one_size_keep_it(tmp_path: Path) -> None:

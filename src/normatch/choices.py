@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from normatch.columns import aligned
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Reading, load_corpus, sources
+from normatch.data.dataset import nearly_equal
 from normatch.data.ignored import find_ignored, other_kinds
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
@@ -52,7 +53,7 @@ class Plan:
     """Field, value and reason of each choice."""
 
     def describe(self) -> str:
-        """A line on the data and one for each choice; nothing where nothing was chosen."""
+        """A line on the data, what is odd about them, and a line for each choice; nothing where nothing was chosen."""
         lines = [self.found] if self.found else []
         if self.chosen:
             lines += [f"  {line}" for line in aligned(self.chosen)]
@@ -240,4 +241,4 @@ def _found(config: Config, corpus: Corpus) -> str:
     ignored = other_kinds(find_ignored([folder for folder in folders if folder.is_dir()], ()).kinds)
     if ignored:
         parts.append(ignored)
-    return f"{corpus.name}: {', '.join(parts)}"
+    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *nearly_equal(train.classes)])
