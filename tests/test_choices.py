@@ -155,6 +155,24 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
 
 
+def test_a_short_run_is_recorded_often_enough_for_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = arrays(tmp_path / "x.npz")
+
+    def recorded(fixed: set[str], **changes: int) -> int:
+        return choose(data, changes=changes, fixed=fixed).config.log_every
+
+    assert recorded(set()) == 64, "as before where the run is long"
+    assert recorded({"steps"}, steps=50) == 3
+    assert recorded({"steps"}, steps=5) == 1
+    assert recorded({"steps", "log_every"}, steps=50, log_every=40) == 40
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
+    assert choose(data, minutes=1).config.log_every == 4, "of 76 steps"
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "digits-40", "--steps", "20", "--batch", "8", "--ratio", "1", "--device", "cpu"]) == 0
+    assert [record["step"] for record in Run.open(Path("runs/digits-40")).metrics()] == list(range(1, 21))
+    assert plan(recipes.digits(), tmp_path / "whole", automatic=False).config == recipes.digits()
+
+
 def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[Pace] = []
 

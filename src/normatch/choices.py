@@ -35,6 +35,9 @@ STEPS = {"cuda": 4096, "cpu": 1024}
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
 
+RECORDS = 16
+"""Lines of metrics that a run has at the least, where it has the steps: of fewer, a chart shows little."""
+
 MOMENTA, LEARNT = (0.01, 0.1), 20
 """The least and the largest momentum of batch norm; between them, a run is LEARNT times as long as it looks back."""
 
@@ -74,8 +77,9 @@ def plan(
     """Read the data of a new run and choose the fields that are not ``fixed``.
 
     A run that is resumed has nothing left to choose. ``automatic`` is for the user's own data; a recipe's values stay
-    as they are. ``minutes`` is the time that training may take: the steps are set by the speed that a few of them have
-    on this machine. What is chosen is part of the config, which repeats the run exactly, here or elsewhere.
+    as they are, but that a run made shorter is recorded more often. ``minutes`` is the time that training may take: the
+    steps are set by the speed that a few of them have on this machine. What is chosen is part of the config, which
+    repeats the run exactly, here or elsewhere.
     """
     if resume:
         if minutes is not None:
@@ -86,8 +90,15 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
-    made = choose(config, fixed, reading) if automatic else Plan(config, open_corpus(config, reading))
+    made = choose(config, fixed, reading) if automatic else _as_it_is(config, fixed, reading)
     return made if minutes is None else _within(made, minutes, fixed)
+
+
+def _as_it_is(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+    """A recipe's run; but one that was made short is recorded often enough to be seen."""
+    choices = _Choices(config, frozenset(fixed))
+    _choose_records(choices)
+    return Plan(choices.config, open_corpus(config, reading), chosen=tuple(choices.made))
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
@@ -190,7 +201,14 @@ def _choose_steps(choices: _Choices, device: str) -> None:
     choices.set("steps", STEPS[device], f"as many as are worth the wait {where}; --minutes 10 fits them to your time")
     epoch = max(1, choices.config.steps // EPOCHS)
     choices.set("epoch", epoch, f"{math.ceil(choices.config.steps / epoch)} evaluations and checkpoints")
+    _choose_records(choices)
     _choose_momentum(choices)
+
+
+def _choose_records(choices: _Choices) -> None:
+    every = max(1, choices.config.steps // RECORDS)
+    if every < choices.config.log_every:
+        choices.set("log_every", every, f"a run of {choices.config.steps:,} steps has few lines of metrics otherwise")
 
 
 def _choose_momentum(choices: _Choices) -> None:
@@ -212,7 +230,8 @@ def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     choices.set("steps", steps, _pace_reason(minutes, speed))
     epoch = math.ceil(steps / epochs)
     choices.set("epoch", epoch, f"{math.ceil(steps / epoch)} evaluations and checkpoints")
-    if made.chosen:
+    _choose_records(choices)
+    if made.found:
         _choose_momentum(choices)
     anew = {name for name, *_ in choices.made}
     earlier = tuple(choice for choice in made.chosen if choice[0] not in anew)
