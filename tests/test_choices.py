@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from normatch.choices import Plan, plan
 from normatch.cli import main
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset
+from normatch.data.inspect import describe, inspect
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
 from normatch.errors import UserError
@@ -67,6 +69,18 @@ def test_a_share_is_held_out_where_labels_can_be_spared(tmp_path: Path) -> None:
     assert share == {"plain": 0.2, "many": 0.05, "few": 0.0, "given": 0.0}
 
 
+def test_a_test_set_without_items_is_none(tmp_path: Path) -> None:
+    content = dict(np.load(arrays(tmp_path / "x.npz")))
+    for empty in (np.zeros((0, 4)), np.array([])):
+        np.savez(tmp_path / "x.npz", **content, test_x=empty, test_y=np.array([], empty.dtype))
+        made = choose(tmp_path / "x.npz")
+        assert made.config.test_share == 0.2
+        assert "8 of the 40 labelled items, to test on" in made.describe()
+    (pictures(tmp_path / "p/train", [20] * 10).parent / "test/cat").mkdir(parents=True)
+    (tmp_path / "p/test/cat/cut.png").touch()
+    assert choose(tmp_path / "p", changes={"on_bad_image": "skip"}).config.test_share == 0.2
+
+
 def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))
@@ -104,6 +118,15 @@ def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     assert "3 labelled, 0 unlabelled, 1 file of another kind is ignored: .heic 1\n" in choose(data).describe()
 
 
+def test_classes_that_may_be_one_are_named(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [20] * 10)
+    assert "!" not in choose(data).describe()
+    shutil.copytree(data / "cat", data / "Cat ")
+    remark = "'Cat ', 'cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"
+    assert f" 0 unlabelled\n! {remark}\n" in choose(data).describe()
+    assert f"! {remark}\n" in describe(inspect(str(data)))
+
+
 def test_images_of_one_size_keep_it(tmp_path: Path) -> None:
     made = choose(pictures(tmp_path / "p", [20, 20, 20], "L"))
     assert made.config.image_size is None, "they are 23 × 20, which no number says"
@@ -130,6 +153,24 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
         choose(arrays(tmp_path / "x.npz"), minutes=0.1)
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
+
+
+def test_a_short_run_is_recorded_often_enough_for_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = arrays(tmp_path / "x.npz")
+
+    def recorded(fixed: set[str], **changes: int) -> int:
+        return choose(data, changes=changes, fixed=fixed).config.log_every
+
+    assert recorded(set()) == 64, "as before where the run is long"
+    assert recorded({"steps"}, steps=50) == 3
+    assert recorded({"steps"}, steps=5) == 1
+    assert recorded({"steps", "log_every"}, steps=50, log_every=40) == 40
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
+    assert choose(data, minutes=1).config.log_every == 4, "of 76 steps"
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "digits-40", "--steps", "20", "--batch", "8", "--ratio", "1", "--device", "cpu"]) == 0
+    assert [record["step"] for record in Run.open(Path("runs/digits-40")).metrics()] == list(range(1, 21))
+    assert plan(recipes.digits(), tmp_path / "whole", automatic=False).config == recipes.digits()
 
 
 def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,7 @@ WRONG = {
     "a backbone for other images": Wrong("train --backbone wrn-28-2", "(1, 8, 8)"),
     "files of a data set": Wrong("train cifar10-40 --data-root nowhere", "cifar10"),
     "a device": Wrong("train --device tpu", "tpu"),
+    "more ops than can be meant": Wrong("train --augment.ops 99", "augment.ops is 99: allowed is 0 to 10"),
     "a padding": Wrong("train --augment.pad 99", "augment.pad is 99"),
     "contradictory settings": Wrong(
         "train --settings.no-stop-gradient --settings.passes split", "settings.stop_gradient"
@@ -243,6 +244,11 @@ WRONG = {
         "train --data list.csv",
         "list.csv, line 2: no such file: x.png",
         and_file("list.csv", "path,label\nx.png,cat\n"),
+    ),
+    "a path as Windows writes it": Wrong(
+        "train --data list.csv",
+        "list.csv, line 2: no such file: pets\\cat\\1.png; write / where it has \\",
+        and_file("list.csv", "path,label\npets\\cat\\1.png,cat\n"),
     ),
     "a path twice": Wrong(
         "train --data list.csv",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from normatch.columns import aligned
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Reading, load_corpus, sources
+from normatch.data.dataset import nearly_equal
 from normatch.data.ignored import find_ignored, other_kinds
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
@@ -23,7 +24,7 @@ from normatch.errors import UserError
 from normatch.images import SIZES
 from normatch.nets import SMALL, find_backbone, suitable_backbone
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "choose", "plan"]
 
 HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
 """The share of the labelled items that is tested on, down to so many items; none if a class has fewer than FEWEST."""
@@ -33,6 +34,9 @@ LEAST_BATCH, RATIO = 8, 7
 STEPS = {"cuda": 4096, "cpu": 1024}
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
+
+RECORDS = 16
+"""Lines of metrics that a run has at the least, where it has the steps: of fewer, a chart shows little."""
 
 MOMENTA, LEARNT = (0.01, 0.1), 20
 """The least and the largest momentum of batch norm; between them, a run is LEARNT times as long as it looks back."""
@@ -52,7 +56,7 @@ class Plan:
     """Field, value and reason of each choice."""
 
     def describe(self) -> str:
-        """A line on the data and one for each choice; nothing where nothing was chosen."""
+        """A line on the data, what is odd about them, and a line for each choice; nothing where nothing was chosen."""
         lines = [self.found] if self.found else []
         if self.chosen:
             lines += [f"  {line}" for line in aligned(self.chosen)]
@@ -73,8 +77,9 @@ def plan(
     """Read the data of a new run and choose the fields that are not ``fixed``.
 
     A run that is resumed has nothing left to choose. ``automatic`` is for the user's own data; a recipe's values stay
-    as they are. ``minutes`` is the time that training may take: the steps are set by the speed that a few of them have
-    on this machine. What is chosen is part of the config, which repeats the run exactly, here or elsewhere.
+    as they are, but that a run made shorter is recorded more often. ``minutes`` is the time that training may take: the
+    steps are set by the speed that a few of them have on this machine. What is chosen is part of the config, which
+    repeats the run exactly, here or elsewhere.
     """
     if resume:
         if minutes is not None:
@@ -85,11 +90,19 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
-    made = _from_data(config, fixed, reading) if automatic else Plan(config, open_corpus(config, reading))
+    made = choose(config, fixed, reading) if automatic else _as_it_is(config, fixed, reading)
     return made if minutes is None else _within(made, minutes, fixed)
 
 
-def _from_data(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+def _as_it_is(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+    """A recipe's run; but one that was made short is recorded often enough to be seen."""
+    choices = _Choices(config, frozenset(fixed))
+    _choose_records(choices)
+    return Plan(choices.config, open_corpus(config, reading), chosen=tuple(choices.made))
+
+
+def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
+    """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
     _must_be_possible(config)
     corpus = load_corpus(
@@ -188,7 +201,14 @@ def _choose_steps(choices: _Choices, device: str) -> None:
     choices.set("steps", STEPS[device], f"as many as are worth the wait {where}; --minutes 10 fits them to your time")
     epoch = max(1, choices.config.steps // EPOCHS)
     choices.set("epoch", epoch, f"{math.ceil(choices.config.steps / epoch)} evaluations and checkpoints")
+    _choose_records(choices)
     _choose_momentum(choices)
+
+
+def _choose_records(choices: _Choices) -> None:
+    every = max(1, choices.config.steps // RECORDS)
+    if every < choices.config.log_every:
+        choices.set("log_every", every, f"a run of {choices.config.steps:,} steps has few lines of metrics otherwise")
 
 
 def _choose_momentum(choices: _Choices) -> None:
@@ -210,7 +230,8 @@ def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     choices.set("steps", steps, _pace_reason(minutes, speed))
     epoch = math.ceil(steps / epochs)
     choices.set("epoch", epoch, f"{math.ceil(steps / epoch)} evaluations and checkpoints")
-    if made.chosen:
+    _choose_records(choices)
+    if made.found:
         _choose_momentum(choices)
     anew = {name for name, *_ in choices.made}
     earlier = tuple(choice for choice in made.chosen if choice[0] not in anew)
@@ -239,4 +260,4 @@ def _found(config: Config, corpus: Corpus) -> str:
     ignored = other_kinds(find_ignored([folder for folder in folders if folder.is_dir()], ()).kinds)
     if ignored:
         parts.append(ignored)
-    return f"{corpus.name}: {', '.join(parts)}"
+    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *nearly_equal(train.classes)])

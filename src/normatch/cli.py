@@ -268,11 +268,13 @@ def data(argv: list[str]) -> None:
 
 
 def bench(argv: list[str]) -> None:
-    """Time the training step of a recipe on this machine."""
-    from normatch.arguments import option, parse_run
+    """Time the training step of a recipe, or of your own data with --data, on this machine."""
+    from normatch.arguments import named_fields, option, parse_run
+    from normatch.choices import Plan, choose
+    from normatch.data import Reading
     from normatch.engine.bench import bench as measure
     from normatch.engine.bench import describe
-    from normatch.engine.progress import Lines
+    from normatch.engine.progress import Lines, decoding
     from normatch.files import must_be_free, write_json
 
     own = {
@@ -286,8 +288,14 @@ def bench(argv: list[str]) -> None:
     config, given = parse_run("bench", argv, own)
     if given.out:
         must_be_free(given.out, force=True)
+    made = Plan(config)
+    if given.recipe is None:
+        # What train would choose is what is to be timed.
+        with decoding() as told:
+            made = choose(config, named_fields(argv), Reading(progress=told))
+    config = made.config
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
-    options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items}
+    options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "corpus": made.corpus}
     reports = [measure(c, **options, progress=Lines(f"{c.name} {c.method}")) for c in configs]
     if given.out:
         write_json(given.out, reports)

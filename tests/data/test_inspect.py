@@ -103,6 +103,8 @@ def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.M
     for link, target in {
         "train/cat/gone.png": "nowhere.png",
         "train/fish": "../../nowhere",
+        "train/cat/loop.png": "loop.png",
+        "train/bear": "bear",
         "train/bird": "../../store/bird",
         "train/unlabeled/back": "../..",
         "validation/cat/again.png": "../../train/cat/1.png",
@@ -112,20 +114,20 @@ def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.M
     report = inspect("pets")
     assert report["ignored"] == {
         "kinds": {".heic": 2, "": 1, ".md": 1, ".txt": 1, ".xml": 1},
-        "dangling": ["pets/train/cat/gone.png", "pets/train/fish"],
+        "dangling": [f"pets/train/{name}" for name in ("bear", "cat/gone.png", "cat/loop.png", "fish")],
         "elsewhere": ["pets/2.png", "pets/train/unlabeled/back", "pets/validation/cat/1.png"],
     }
     assert next(iter(report["ignored"]["kinds"])) == ".heic"
     assert {place["name"] for place in report["classes"]} == {"bird", "cat", "dog"}
     text = describe(report)
     assert "! 6 files of other kinds are ignored: .heic 2, " in text
-    assert "! 2 × ignored, a link that leads nowhere\n    pets/train/cat/gone.png\n" in text
+    assert "! 4 × ignored, a link that leads nowhere\n    pets/train/bear\n" in text
     assert "! 3 × ignored, in no folder that is looked into\n    pets/2.png\n" in text
     # By another name, and with a folder of it named twice.
     monkeypatch.chdir("pets")
     again = inspect(".", unlabelled=tmp_path / "pets" / "validation")["ignored"]
     assert again["kinds"] == report["ignored"]["kinds"]
-    assert again["dangling"] == ["train/cat/gone.png", "train/fish"]
+    assert again["dangling"] == ["train/bear", "train/cat/gone.png", "train/cat/loop.png", "train/fish"]
     assert again["elsewhere"] == ["2.png", "train/unlabeled/back"]
 
 
@@ -175,10 +177,11 @@ def test_other_kinds_of_data(tmp_path: Path) -> None:
 
 def test_a_manifest_and_unlabelled_pictures_elsewhere(folder: Path, tmp_path: Path) -> None:
     rows = "".join(f"{path},{path.parent.name}\n" for path in sorted((folder / "train").glob("[cd]*/[0-7].png")))
-    (tmp_path / "list.csv").write_text(f"path,label\n{rows}missing.png,cat\n")
+    (tmp_path / "list.csv").write_text(f"path,label\n{rows}missing.png,cat\ncat\\1.png,cat\n")
     report = inspect(str(tmp_path / "list.csv"), unlabelled=folder / "train" / "unlabeled")
     assert (report["labelled"], report["unlabelled"]) == (8, 5)
-    assert report["unreadable"] == [f"{tmp_path / 'missing.png'}: no such file"]
+    windows = f"{tmp_path}/cat\\1.png: no such file; write / where it has \\"
+    assert report["unreadable"] == [f"{tmp_path / 'missing.png'}: no such file", windows]
 
 
 def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

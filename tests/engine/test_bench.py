@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Dataset, Pool
-from normatch.engine import prepare
+from normatch.data import Corpus, Dataset, Pool
+from normatch.engine import Job, Run, prepare
+from normatch.engine import bench as bench_module
 from normatch.engine.bench import AUXILIARY, bench, describe, pace
 from normatch.recipes import recipes
 
@@ -80,3 +82,31 @@ def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFix
     assert "times the time of supervised" in capsys.readouterr().out
     assert main(["bench", "digits-40", *QUICK, "--compare", "nothing"]) == 2
     assert main(["bench", "--seconds", "-1"]) == 2
+
+
+def test_own_data_is_timed_as_it_would_be_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for i in range(20):
+        place = tmp_path / "pets" / ("cat", "dog")[i % 2] / f"{i}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((60 + i, 70), 50).save(place)
+    data = ["--data", "pets", "--device", "cpu"]
+    assert main(["train", *data, "--steps", "1", "--epoch", "1"]) == 0
+    run = Run.open(tmp_path / "runs" / "pets")
+    capsys.readouterr()
+    timed: list[str] = []
+
+    def prepared(config: Config, corpus: Corpus) -> Job:
+        assert config == run.config.replace(data="pets", method=config.method)
+        timed.append(config.method)
+        return prepare(config, corpus)
+
+    monkeypatch.setattr(bench_module, "prepare", prepared)
+    # The run that is there already stands in nobody's way.
+    options = ["--repeats", "1", "--seconds", "0.01", "--compare", "supervised", "--json"]
+    assert main(["bench", *data, "--steps", "1", "--epoch", "1", *options]) == 0
+    assert timed == ["normatch", "supervised"]
+    for report in json.loads(capsys.readouterr().out):
+        assert (report["backbone"], report["shape"]) == ("small-wide", [1, 32, 32])

@@ -34,6 +34,9 @@ __all__ = ["KINDS", "AugmentConfig", "ImageNumbers", "ImageParams", "Numbers", "
 KINDS: tuple[str, ...] = ("none", "weak", "strong")
 """The names of the views; ``strong`` begins with a weak view of its own."""
 
+MAX_OPS = 10
+"""FixMatch takes 2, and each takes its time: a number far above is a slip."""
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -44,7 +47,7 @@ class AugmentConfig:
     pad: int | None = None
     """Pixels of reflected border for random crops; by default an eighth of each side, rounded down; 0 is no crop."""
     ops: int = 2
-    """RandAugment ops of a strong view; each is applied with probability ½."""
+    """RandAugment ops of a strong view, 0 to 10; each is applied with probability ½."""
     max_strength: int = MAX_STRENGTH
     """RandAugment strengths are drawn from 1 … max_strength-1 tenths of each op's range: 2 to 10."""
     cutout: float = 0.5
@@ -59,7 +62,7 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         if self.pad is not None:
             _check("pad", self.pad, self.pad >= 0, "0 or more pixels, or None for an eighth of the side")
-        _check("ops", self.ops, self.ops >= 0, "0 or more")
+        _check("ops", self.ops, 0 <= self.ops <= MAX_OPS, f"0 to {MAX_OPS}")
         _check("max_strength", self.max_strength, 2 <= self.max_strength <= MAX_STRENGTH, f"2 to {MAX_STRENGTH}")
         _check("cutout", self.cutout, 0 <= self.cutout <= 1, "0 to 1")
         _check("noise", self.noise, 0 <= self.noise < float("inf"), "0 or more")

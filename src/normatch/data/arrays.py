@@ -25,6 +25,9 @@ def read_arrays(path: Path) -> Corpus:
         raise UserError(f"{path} has {has}: it must have 'images' (or 'x') and 'labels' (or 'y')")
     if (test_inputs is None) != (test_labels is None):
         raise UserError(f"{path} has only one of 'test_images' and 'test_labels': give both or neither")
+    if test_inputs is not None and test_labels is not None and not test_inputs.size and not test_labels.size:
+        # Nothing can be tested on no items: it is as if they were not there, and some are held out.
+        test_inputs = test_labels = None
     try:
         parts = [(_as_inputs(inputs), _as_labels(labels))]
         if test_inputs is not None and test_labels is not None:

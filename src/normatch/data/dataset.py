@@ -1,5 +1,6 @@
 """What a reader returns: images or feature vectors, their labels, the names of the classes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError
 
-__all__ = ["UNKNOWN", "Corpus", "Dataset"]
+__all__ = ["UNKNOWN", "Corpus", "Dataset", "nearly_equal"]
 
 UNKNOWN = -1
 """The label of an item whose class is not known, as in scikit-learn."""
@@ -84,3 +85,20 @@ class Corpus:
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
     """What is known of the image files beside their pixels (:data:`normatch.images.FACTS`), training items first."""
+
+
+def nearly_equal(classes: Iterable[str]) -> list[str]:
+    """A remark on each group of classes whose names differ only in case or blanks: most are one class by its meaning.
+
+    >>> nearly_equal(["Cat", "dog", "CAT "])
+    ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in sorted(classes):
+        groups.setdefault("".join(name.split()).casefold(), []).append(name)
+    return [
+        f"{', '.join(map(repr, names))} are {len(names)} classes whose names differ only in case or blanks: "
+        "rename them if they are one"
+        for names in groups.values()
+        if len(names) > 1
+    ]

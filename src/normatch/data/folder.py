@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.ignored import find_ignored, other_kinds
+from normatch.data.ignored import find_ignored, leads_to, other_kinds
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
@@ -174,7 +174,7 @@ def read_listings(
         Dataset(decoded.images[part], labels[part], classes, files[part])
         for part in (slice(training), slice(training, None))
     ]
-    return Corpus(name, parts[0], parts[1] if test else None, skipped=decoded.bad, facts=decoded.facts)
+    return Corpus(name, parts[0], parts[1] if len(parts[1]) else None, skipped=decoded.bad, facts=decoded.facts)
 
 
 def _unlabelled(where: Path) -> Listing:
@@ -191,7 +191,8 @@ def _instead(where: Path) -> str:
 
 def _folders(where: Path) -> Sequence[Path]:
     with os.scandir(where) as found:
-        return [where / name for name in sorted(e.name for e in found if not e.name.startswith(".") and e.is_dir())]
+        names = sorted(e.name for e in found if not e.name.startswith(".") and leads_to(e.is_dir))
+    return [where / name for name in names]
 
 
 def _has_folders(where: Path) -> bool:
@@ -209,7 +210,7 @@ def _images(where: Path, *, deep: bool = False) -> list[Path]:
                 # Names with a leading dot are not the user's pictures but the file system's notes about them.
                 if entry.name.startswith("."):
                     continue
-                if os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file():
+                if os.path.splitext(entry.name)[1].lower() in SUFFIXES and leads_to(entry.is_file):
                     names.append((*parts, entry.name))
                 elif deep and entry.is_dir(follow_symlinks=False):
                     folders.append((*parts, entry.name))

@@ -1,14 +1,15 @@
 """Files that lie in a folder of pictures and are no part of the data: who misses a picture finds it here."""
 
+import errno
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored", "other_kinds"]
+__all__ = ["Ignored", "find_ignored", "leads_to", "other_kinds"]
 
 SHOWN = 5
 
@@ -20,7 +21,7 @@ class Ignored:
     kinds: dict[str, int]
     """How many files there are of each kind that is not read, by suffix, the most frequent first."""
     dangling: list[str]
-    """Links to what is not there."""
+    """Links to what is not there, and links to themselves."""
     elsewhere: list[str]
     """Pictures where none is looked for, such as in a folder beside ``train`` and ``test``; linked folders there."""
 
@@ -42,11 +43,11 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
             continue
         seen.add(_identity(folder))
         for entry in _entries(folder):
-            if entry.is_dir():
+            if leads_to(entry.is_dir):
                 # No further than the listing goes: a link can lead to all there is.
                 followed = not entry.is_symlink() or folder / entry.name in looked_into
                 (waiting if followed else elsewhere).append(folder / entry.name)
-            elif not entry.is_file():
+            elif not leads_to(entry.is_file):
                 dangling += [folder / entry.name] if entry.is_symlink() else []
             elif (suffix := os.path.splitext(entry.name)[1].lower()) not in SUFFIXES:
                 kinds[suffix] += 1
@@ -68,6 +69,16 @@ def other_kinds(kinds: dict[str, int]) -> str:
     named = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in list(kinds.items())[:SHOWN])
     more = f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else ""
     return f"{files} ignored: {named}{more}"
+
+
+def leads_to(kind: Callable[[], bool]) -> bool:
+    """What ``is_dir`` or ``is_file`` of an entry says; no where it is a link that leads to itself, which raises."""
+    try:
+        return kind()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:

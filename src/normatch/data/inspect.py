@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset, nearly_equal
 from normatch.data.folder import Listings, list_unlabelled
 from normatch.data.ignored import find_ignored, other_kinds
 from normatch.data.load import find_listings, load_corpus
@@ -218,7 +218,7 @@ def _modes(facts: NDArray[Any]) -> dict[str, int]:
 
 
 def _remarks(report: dict[str, Any]) -> list[str]:
-    remarks = []
+    remarks = nearly_equal(entry["name"] for entry in report["classes"])
     trained = [entry for entry in report["classes"] if entry["train"]]
     if len(trained) < 2:
         remarks.append("training needs labelled items of at least two classes")

@@ -34,9 +34,9 @@ def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
                     raise UserError(f"{path}, line {rows.line_num}: the path is empty; give one or delete the line")
                 image = path.parent / row["path"].strip()
                 if on_bad == "stop" and not image.is_file():
-                    raise UserError(
-                        f"{path}, line {rows.line_num}: no such file: {image}; paths are relative to the CSV's folder"
-                    )
+                    relative = "paths are relative to the CSV's folder"
+                    remedy = "write / where it has \\" if "\\" in image.name else relative
+                    raise UserError(f"{path}, line {rows.line_num}: no such file: {image}; {remedy}")
                 if image in lines:
                     raise UserError(
                         f"{path}, line {rows.line_num}: {image} is listed already on line {lines[image]}; "

@@ -37,21 +37,28 @@ SPARE = 0.05
 
 
 def bench(
-    config: Config, *, repeats: int = 5, seconds: float = 2.0, items: int | None = None, progress: Progress = quiet
+    config: Config,
+    *,
+    repeats: int = 5,
+    seconds: float = 2.0,
+    items: int | None = None,
+    corpus: Corpus | None = None,
+    progress: Progress = quiet,
 ) -> dict[str, Any]:
     """Steps a second (the median of ``repeats`` timings of about ``seconds``), the milliseconds of a step's parts, and
     the share of the step's time that moving its bytes at this machine's measured bandwidth would take.
 
     A named data set is replaced by noise of its shape, so that nothing needs to be downloaded: a step's time does not
-    depend on the pixels. ``items`` is how many, by default a few times what a step draws. Parts are timed alone, so
-    their sum may differ from the step's time.
+    depend on the pixels. ``items`` is how many, by default a few times what a step draws. ``corpus`` is the data where
+    it has been read already. Parts are timed alone, so their sum may differ from the step's time.
     """
     if repeats < 1 or seconds <= 0:
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
     if items is not None and items < 1:
         raise UserError(f"items is {items}: give a positive number of images")
     start = time.perf_counter()
-    corpus = _noise(config, items) if config.data in sources else open_corpus(config)
+    if corpus is None:
+        corpus = _noise(config, items) if config.data in sources else open_corpus(config)
     job = prepare(config, corpus)
     cuda = job.runtime.device.type == "cuda"
     if cuda:

@@ -133,7 +133,8 @@ def _why(path: Path, error: Exception) -> str:
     from PIL import UnidentifiedImageError
 
     if isinstance(error, FileNotFoundError):
-        return "no such file"
+        # A list made on Windows; where such a name is a file's, it was found.
+        return "no such file; write / where it has \\" if "\\" in path.name else "no such file"
     if isinstance(error, UnidentifiedImageError):
         return "it is no image of a known kind" if path.stat().st_size else "the file is empty"
     return reason(error)
