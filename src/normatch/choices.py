@@ -13,7 +13,7 @@ from normatch.columns import aligned
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Reading, load_corpus, sources
 from normatch.data.dataset import nearly_equal
-from normatch.data.ignored import find_ignored, other_kinds
+from normatch.data.ignored import other_files
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
 from normatch.engine.bench import Pace, pace
@@ -256,8 +256,7 @@ def _found(config: Config, corpus: Corpus) -> str:
         parts.append(f"{skipped:,} unreadable files skipped")
     # A manifest says itself which files it wants, and a data set has those it has.
     places = (config.unlabelled, config.data if config.data not in sources else None)
-    folders = [Path(place).expanduser() for place in places if place is not None]
-    ignored = other_kinds(find_ignored([folder for folder in folders if folder.is_dir()], ()).kinds)
+    ignored = other_files(Path(place).expanduser() for place in places if place is not None)
     if ignored:
         parts.append(ignored)
     return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *nearly_equal(train.classes)])

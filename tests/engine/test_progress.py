@@ -18,7 +18,7 @@ def screen_of(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     screen = io.StringIO()
-    screen.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(screen, "isatty", lambda: terminal)
     monkeypatch.setattr(sys, "stderr", screen)
     return screen
 

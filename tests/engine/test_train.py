@@ -318,10 +318,10 @@ def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     Loop(prepare(config.replace(method="supervised"), few)).run(Silent(), quiet, None)
 
 
-def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config) -> None:
+def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepare(tiny_config.replace(steps=9))
     seen: list[tuple[int, Embedding]] = []
-    job.method.begin_epoch = lambda epoch, embed: seen.append((epoch, embed()))  # type: ignore[method-assign]
+    monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append((epoch, embed())))
     Loop(job).run(Silent(), quiet, None)
     assert [epoch for epoch, _ in seen] == [0, 1, 2]
     for _, embedding in seen:
@@ -330,13 +330,15 @@ def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config) -> N
         assert embedding.unlabelled.shape == (len(job.split.unlabelled), 128)
 
 
-def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(tiny_config: Config) -> None:
+def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(
+    tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = open_corpus(tiny_config)
     few = Corpus("few", corpus.train.subset(np.arange(60)))
     job = prepare(
         tiny_config.replace(method="supervised", labels=None, include_labelled=False, steps=1, pool="host"), few
     )
     seen: list[Embedding] = []
-    job.method.begin_epoch = lambda epoch, embed: seen.append(embed())  # type: ignore[method-assign]
+    monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append(embed()))
     Loop(job).run(Silent(), quiet, None)
     assert [(part.labelled.shape, part.unlabelled.shape) for part in seen] == [((60, 128), (0, 128))]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.ignored import find_ignored, leads_to, other_kinds
+from normatch.data.ignored import leads_to, other_files
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
@@ -185,7 +185,7 @@ def _unlabelled(where: Path) -> Listing:
 
 def _instead(where: Path) -> str:
     """What is in a folder where there are no images, such as a telephone's ``.heic`` files."""
-    said = other_kinds(find_ignored([where], ()).kinds)
+    said = other_files([where])
     return said and f" ({said})"
 
 

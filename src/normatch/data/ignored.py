@@ -3,13 +3,13 @@
 import errno
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored", "leads_to", "other_kinds"]
+__all__ = ["Ignored", "find_ignored", "leads_to", "other_files", "other_kinds"]
 
 SHOWN = 5
 
@@ -54,6 +54,11 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
             elif _identity(entry.path) not in known:
                 elsewhere.append(folder / entry.name)
     return Ignored(dict(kinds.most_common()), *(sorted(map(str, places)) for places in (dangling, elsewhere)))
+
+
+def other_files(places: Iterable[Path]) -> str:
+    """What of the folders among ``places`` is of kinds that are not read, in words; nothing where there is none."""
+    return other_kinds(find_ignored([place for place in places if place.is_dir()], ()).kinds)
 
 
 def other_kinds(kinds: dict[str, int]) -> str:

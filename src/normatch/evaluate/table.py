@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from normatch.data import OnBad, find_items
-from normatch.data.ignored import find_ignored, other_kinds
+from normatch.data.ignored import other_files
 from normatch.engine.progress import counting
 from normatch.errors import UserError
 from normatch.evaluate.predictor import BATCH, Prediction, load
@@ -57,7 +57,7 @@ def predict_to(
             done += len(rows)
             progress(done)
     skipped = [f"{len(items.skipped)} unreadable images skipped:", *items.skipped] if items.skipped else []
-    ignored = other_kinds(find_ignored([place for place in inputs if place.is_dir()], ()).kinds)
+    ignored = other_files(inputs)
     return "\n".join([f"{done} predictions: {out or 'standard output'}", *([ignored] if ignored else []), *skipped])
 
 
