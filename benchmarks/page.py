@@ -92,9 +92,8 @@ def ways() -> str:
     rows = [["test accuracy (%) at step", *(f"{step:,}" for step in steps), "seconds"]]
     for run in runs:
         curve = _curve(run)
-        seconds = f"{run['result']['seconds']:.0f}" if run["finished"] else ""
         cells = (_percent(curve.get(step)) for step in steps)
-        rows.append([f"`{run['passes']}`, {run['precision']}", *cells, seconds])
+        rows.append([f"`{run['passes']}`, {run['precision']}", *cells, f"{run['result']['seconds']:,.0f}"])
     return markdown(rows)
 
 
