@@ -1,7 +1,6 @@
 """What the engine hands to whom, and when: the right items, weights, seeds and rates, at the right steps."""
 
 import contextlib
-import importlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -251,8 +250,7 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
 def test_labelled_items_looked_at_are_evenly_spaced(
     most: int, spacing: int, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # By this name the package has the function, not the module.
-    monkeypatch.setattr(importlib.import_module("normatch.engine.train"), "LABELLED_SEEN", most)
+    monkeypatch.setattr("normatch.engine.loop.LABELLED_SEEN", most)
     job = prepare(config.replace(labels=40))
     fitted, items = Loop(job)._fitted, Pool(job.corpus.train).subset(job.split.labelled[::spacing])
     assert isinstance(fitted, Pool)

@@ -16,12 +16,12 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.engine.graphs import capture
 from normatch.engine.job import Job, open_corpus, prepare
+from normatch.engine.loop import Loop
 from normatch.engine.machine import circumstances
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
 from normatch.engine.step import Step
 from normatch.engine.traffic import bandwidth, step_bytes
-from normatch.engine.train import Loop
 from normatch.errors import UserError
 
 __all__ = ["AUXILIARY", "Pace", "bench", "describe", "pace"]

@@ -8,9 +8,10 @@ from typing import Any
 
 from normatch.config import Config
 from normatch.engine.diagnosis import NOT_FINITE
+from normatch.engine.loop import Turns
 from normatch.engine.progress import Lines
 from normatch.engine.runtime import Runtime
-from normatch.engine.train import Turns, train
+from normatch.engine.train import train
 from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.locks import take
