@@ -47,6 +47,11 @@ class Plan:
     out: Path
 
     @property
+    def results(self) -> Path:
+        """The folder with a file for each run that has ended."""
+        return self.out / "results"
+
+    @property
     def to_do(self) -> list[Planned]:
         return [run for run in self.runs if not run.finished]
 
