@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Dataset, Pool
+from normatch.data import Corpus, Dataset, Pool
 from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
@@ -147,9 +147,8 @@ def _listen(run: Run, corpus: Corpus, model: Model) -> tuple[Opinions | None, Op
     split, train = run.split, corpus.train
     held = validation = unlabelled = None
     if run.result["n"]:
-        which, dataset = held_out(run, corpus)
-        in_test = np.flatnonzero(corpus.test.labels != UNKNOWN) if corpus.test is not None else split.validation
-        held = _opinions(model, which, in_test if which == "test" else split.validation, dataset)
+        which, at, dataset = held_out(run, corpus)
+        held = _opinions(model, which, at, dataset)
         if which == "test" and len(split.validation):
             validation = _opinions(model, "validation", split.validation, train.subset(split.validation))
     if len(split.unlabelled):
