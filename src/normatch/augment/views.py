@@ -107,10 +107,10 @@ Numbers = ImageNumbers | VectorParams
 class Views:
     """Makes views of whole batches on any device.
 
-    Drawing random numbers, making parameters of them and applying these are apart: :meth:`settle` and :meth:`apply`
-    are pure functions of tensors, without a host sync or a shape that depends on data, fit for ``torch.compile`` and
-    for a CUDA graph. :meth:`numbers` copies a small table to a device the first time it sees it; after that it may be
-    captured too, with its generator registered.
+    Drawing random numbers, making parameters of them and applying these are apart: :meth:`settle`, :meth:`apply` and
+    both in one, :meth:`make`, are pure functions of tensors, without a host sync or a shape that depends on data, fit
+    for ``torch.compile`` and for a CUDA graph. :meth:`numbers` copies a small table to a device the first time it sees
+    it; after that it may be captured too, with its generator registered.
 
     Args:
         shape: of one sample: (C, H, W) for uint8 images, C = 1 or 3, or (D,) for float vectors.
@@ -190,9 +190,13 @@ class Views:
             images = apply_randaugment(images, params.randaugment)
         return images if params.cutout is None else apply_cutout(images, params.cutout)
 
+    def make(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
+        """The view of ``images`` (N, \\*shape) that random numbers, drawn for the same ``kind``, give."""
+        return self.apply(kind, images, self.settle(numbers))
+
     def __call__(self, kind: str, images: Tensor, generator: torch.Generator) -> Tensor:
         """Draws and applies one view of ``images`` (N, \\*shape)."""
-        return self.apply(kind, images, self.draw(kind, len(images), generator, images.device))
+        return self.make(kind, images, self.numbers(kind, len(images), generator, images.device))
 
     def _check_image(self) -> None:
         channels, height, width = self.shape
