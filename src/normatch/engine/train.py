@@ -1,6 +1,5 @@
 """Training from a config to a finished run, in a folder that is new or resumed."""
 
-import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from normatch.data.split import files_of
 from normatch.engine import checkpoint
 from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.loop import Loop, Turns
-from normatch.engine.machine import versions
+from normatch.engine.machine import stamp
 from normatch.engine.predictions import PREDICTIONS, write_predictions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import RunRecorder
@@ -126,7 +125,6 @@ def _finish(run: Run, loop: Loop) -> None:
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "hardware": loop.step.runtime.describe(),
-        "versions": versions(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **stamp(),
     }
     write_json(run.path / "result.json", result)

@@ -86,7 +86,7 @@ def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[Planned, boo
     On a GPU each is a process of its own: compiled code and memory of one must not burden the next. Where there is room
     one more than train is under way: it starts and compiles, the processor's work, and then waits for its turn.
     """
-    if plan.at_once == 1 and not plan.ahead and runs and Runtime.of(runs[0].config).device.type == "cpu":
+    if plan.at_once == 1 and not plan.ahead and runs and not Runtime.of(runs[0].config).on_gpu:
         for run in runs:
             try:
                 _train(run.config, run.folder)
