@@ -57,10 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
     from normatch.arguments import anywhere, named_fields, option, parse_run
+    from normatch.bars import decoding
     from normatch.choices import plan
     from normatch.data import Reading
     from normatch.engine import train as run_training
-    from normatch.engine.progress import decoding, shown
+    from normatch.engine.progress import shown
     from normatch.engine.run import Run
     from normatch.engine.train import run_folder
 
@@ -99,8 +100,8 @@ def evaluate(argv: list[str]) -> None:
     """Score a finished run on its held-out items."""
     from tyro.conf import Positional
 
+    from normatch.bars import decoding
     from normatch.data import Reading
-    from normatch.engine.progress import decoding
     from normatch.evaluate.score import describe, score_run
 
     def verb(
@@ -213,9 +214,9 @@ def data(argv: list[str]) -> None:
     from tyro.conf import Positional, arg
 
     from normatch.arguments import parse_action
+    from normatch.bars import decoding, downloading
     from normatch.data import Reading, data_root, get, sources
     from normatch.data.inspect import describe, inspect
-    from normatch.engine.progress import decoding, downloading
     from normatch.images.cache import Cache, describe_cache
 
     def get_(name: Positional[str], root: Path | None = None) -> None:
@@ -270,11 +271,12 @@ def data(argv: list[str]) -> None:
 def bench(argv: list[str]) -> None:
     """Time the training step of a recipe, or of your own data with --data, on this machine."""
     from normatch.arguments import named_fields, option, parse_run
+    from normatch.bars import decoding
     from normatch.choices import Plan, choose
     from normatch.data import Reading
     from normatch.engine.bench import bench as measure
     from normatch.engine.bench import describe
-    from normatch.engine.progress import Lines, decoding
+    from normatch.engine.progress import Lines
     from normatch.files import must_be_free, write_json
 
     own = {

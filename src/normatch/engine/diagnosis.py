@@ -47,7 +47,7 @@ ALWAYS = 0.98
 """Share of trusted pseudo-labels that leaves nothing to weigh."""
 
 FITTED = 0.75
-"""Accuracy on its own labelled items that a network which learns has passed: few labels are soon known by heart."""
+"""Accuracy on its own labelled items that a network which learns has passed: few labels are soon memorised."""
 
 FALL = 0.02
 """Least fall of the validation accuracy that counts, however many validation items there are; with few of them it must

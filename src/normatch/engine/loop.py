@@ -28,7 +28,7 @@ Turns = Callable[[], AbstractContextManager[object]]
 """Makes a context that is entered when a run may train, and left when another may: for runs that share a GPU."""
 
 LABELLED_SEEN = 256
-"""Labelled items, evenly spaced, on which a run is asked whether it fits its labels at all."""
+"""Labelled items, evenly spaced, on which accuracy shows whether a run fits its labels at all."""
 
 
 class Loop:
@@ -52,7 +52,7 @@ class Loop:
             self.held_out["validation"] = self.pool.subset(job.split.validation)
 
     def pool_of(self, dataset: Dataset) -> Pool | HostPool:
-        """Its items where this run keeps them."""
+        """The data set's items, on the device or in host memory, where this run keeps its inputs."""
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 
     def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None, turns: Turns | None = None) -> None:
@@ -79,13 +79,13 @@ class Loop:
                     self._diagnose(record, recorder, progress)
                 if self._due(config.checkpoint_every):
                     if not _finite(step.method):
-                        # The last update spoilt the weights, which the loss will show a step later.
+                        # The last update made weights that are not finite; the loss would show it a step later.
                         self._diagnose({"loss": None}, recorder, progress)
                     if writer is not None:
                         writer.save(step.done, step.state())
 
     def _begin(self, recorder: Recorder, progress: Progress) -> None:
-        """Get ready for the first step, and say what is known before it."""
+        """Get ready for the first step, and report what is known before it."""
         self.step.method.train()
         self.step.progress = progress
         if self.step.runtime.eager_because:
@@ -99,7 +99,7 @@ class Loop:
         return self.step.done == self.config.steps or self.step.done % (every or self.config.epoch) == 0
 
     def _look(self, clock: "_Clock") -> Record:
-        """What there is to report after this step: nothing after most."""
+        """The metrics that are due after this step; empty after most steps."""
         record: Record = {}
         if self._due(self.config.log_every):
             record |= self.step.meter.read()
@@ -144,7 +144,7 @@ class _Clock:
         return time.perf_counter() - self._start
 
     def speed(self, done: int) -> float:
-        """Steps a second since it was last asked."""
+        """Steps a second since the last call."""
         now = time.perf_counter()
         speed = (done - self._done) / (now - self._asked)
         self._asked, self._done = now, done
@@ -152,7 +152,7 @@ class _Clock:
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Within it no time passes."""
+        """Time within the block is not counted."""
         before = time.perf_counter()
         yield
         waited = time.perf_counter() - before

@@ -72,7 +72,7 @@ class Evidence:
     shape: tuple[int, ...]
     """(C, H, W) of an image, or (D,) of a feature vector."""
     auxiliary: Literal["nfc", "mlp"] | None
-    """The kind of the auxiliary classifier that was heard."""
+    """The kind of the first auxiliary classifier."""
     records: list[dict[str, Any]]
     """The lines of metrics.jsonl."""
     warnings: list[dict[str, Any]]

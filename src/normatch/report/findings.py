@@ -50,7 +50,7 @@ class Balance:
 
     n: int
     of: int
-    """Unlabelled items in all, of which ``n`` were looked at."""
+    """Unlabelled items in all, of which ``n`` were predicted again."""
     known: int
     pseudo: list[int]
     truth: list[int]

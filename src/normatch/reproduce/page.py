@@ -156,5 +156,5 @@ def _made_on(study: Study, results: Sequence[Result], stand_in: str | None) -> s
 
 
 def _signed(number: float) -> str:
-    # The sum rids a rounded number of the sign that 0 can have.
+    # Adding 0.0 turns -0.0 into 0.0.
     return f"{round(number, 2) + 0.0:+.2f}".replace("-", "−")

@@ -33,7 +33,7 @@ class Trial:
     """A run of the paper's protocol, but for its seed."""
 
     name: str
-    """What it trains, told from all else that is trained by the same recipe; not for how long."""
+    """What it trains: unique among the trials of a recipe, but for the number of epochs."""
     recipe: str = ANALYSED
     epochs: int = 300
     """Epochs of the whole schedule: the analysis has 300 (Section 4.2), the comparison 1024, Mini-ImageNet 600."""
