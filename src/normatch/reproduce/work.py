@@ -16,7 +16,7 @@ from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.locks import take
 from normatch.reproduce.children import side_by_side
-from normatch.reproduce.fill import cells
+from normatch.reproduce.fill import Filled
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.page import plain, relative, section
 from normatch.reproduce.pictures import draw
@@ -51,33 +51,27 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
 
 def tables(plan: Plan) -> dict[str, list[dict[str, Any]]]:
     """The cells of a plan's studies for a program, from all results that there are."""
-    results = read_results(plan.results)
-    return {study.name: cells(study, results, plan.stand_in) for study in plan.studies}
+    return {filled.study.name: filled.cells() for filled in _filled(plan)}
 
 
 def summary(plan: Plan) -> str:
     """The tables of a plan as text, from all results that there are."""
-    results = read_results(plan.results)
-    return "\n\n".join(plain(study, results, plan.stand_in) for study in plan.studies)
+    return "\n\n".join(map(plain, _filled(plan)))
 
 
 def write_page(plan: Plan) -> Path:
     """``results.md`` with the plan's tables and figures, from all results that there are."""
-    results = read_results(plan.results)
-    parts = [
-        section(
-            study,
-            results,
-            relative("results"),
-            draw(study, results, plan.out / "pictures", "pictures", plan.stand_in),
-            plan.stand_in,
-        )
-        for study in plan.studies
-    ]
+    link = relative(plan.results.name)
+    parts = [section(filled, link, draw(filled, plan.out / "pictures", "pictures")) for filled in _filled(plan)]
     path = plan.out / "results.md"
     with replacing(path) as part:
         part.write_text("\n".join(["# Results\n", *parts]), encoding="utf-8")
     return path
+
+
+def _filled(plan: Plan) -> list[Filled]:
+    results = read_results(plan.results)
+    return [Filled(study, results, plan.stand_in) for study in plan.studies]
 
 
 def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[Planned, bool]]:
