@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
-    from normatch.arguments import anywhere, named_fields, option, parse_run
+    from normatch.arguments import named_fields, option, parse_run, with_absolute_paths
     from normatch.bars import decoding
     from normatch.choices import plan
     from normatch.data import Reading
@@ -73,7 +73,7 @@ def train(argv: list[str]) -> None:
     }
     config, given = parse_run("train", argv, own)
     finished = given.resume and Run(run_folder(config, given.out)).finished
-    with decoding() as told:
+    with decoding() as on_decoded:
         made = plan(
             config,
             given.out,
@@ -81,12 +81,12 @@ def train(argv: list[str]) -> None:
             minutes=given.minutes,
             automatic=given.recipe is None,
             fixed=named_fields(argv),
-            reading=Reading(given.cache, told),
+            reading=Reading(given.cache, on_decoded),
         )
     print(made.describe(), end="", flush=True)
     with shown(f"{config.name} {config.method}") as progress:
         run = run_training(
-            anywhere(made.config),
+            with_absolute_paths(made.config),
             given.out,
             resume=given.resume,
             progress=progress,
@@ -122,8 +122,8 @@ def evaluate(argv: list[str]) -> None:
             cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object.
         """
-        with decoding() as told:
-            report = score_run(run, on=on, data_root=data_root, device=device, reading=Reading(cache, told))
+        with decoding() as on_decoded:
+            report = score_run(run, on=on, data_root=data_root, device=device, reading=Reading(cache, on_decoded))
         print(jsonlib.dumps(report) if json else describe(report))
 
     _run(verb, "eval", argv)
@@ -250,8 +250,8 @@ def data(argv: list[str]) -> None:
             cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object, with all files and groups.
         """
-        with decoding() as told:
-            report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, told))
+        with decoding() as on_decoded:
+            report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, on_decoded))
         print(jsonlib.dumps(report) if json else describe(report))
 
     def cache_(clear: bool = False, json: bool = False) -> None:
@@ -293,8 +293,8 @@ def bench(argv: list[str]) -> None:
     made = Plan(config)
     if given.recipe is None:
         # What train would choose is what is to be timed.
-        with decoding() as told:
-            made = choose(config, named_fields(argv), Reading(progress=told))
+        with decoding() as on_decoded:
+            made = choose(config, named_fields(argv), Reading(progress=on_decoded))
     config = made.config
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
     options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "corpus": made.corpus}

@@ -155,7 +155,7 @@ class Views:
         return (self._image_numbers if self.is_image else self._draw_vector)(kind, n, generator, device)
 
     def settle(self, numbers: Numbers) -> Params:
-        """What random numbers mean."""
+        """The parameters of a view, from its random numbers."""
         if isinstance(numbers, VectorParams):
             return numbers
         config, size = self.config, self.shape[1:]

@@ -7,12 +7,10 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from normatch.engine.diagnosis import Alarm
-from normatch.engine.meter import Reading
+from normatch.engine.meter import Record
 from normatch.files import write_json
 
 __all__ = ["Record", "Recorder", "RunRecorder", "Silent"]
-
-Record = Reading
 
 
 class Recorder(Protocol):
