@@ -196,7 +196,7 @@ class Views:
 
     def __call__(self, kind: str, images: Tensor, generator: torch.Generator) -> Tensor:
         """Draws and applies one view of ``images`` (N, \\*shape)."""
-        return self.make(kind, images, self.numbers(kind, len(images), generator, images.device))
+        return self.apply(kind, images, self.draw(kind, len(images), generator, images.device))
 
     def _check_image(self) -> None:
         channels, height, width = self.shape

@@ -41,13 +41,14 @@ class Loop:
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
         self.diagnosis = Diagnosis(_case(job))
         self.seconds = 0.0
+        """Training time up to the newest record, over all starts of the run."""
         labelled = job.split.labelled
         self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SEEN)])
         self.held_out: dict[str, Pool | HostPool] = {}
         """Items to score on, by name; only those whose class is known."""
-        if job.corpus.test is not None and (job.corpus.test.labels != UNKNOWN).any():
-            test = self.pool_of(job.corpus.test)
-            self.held_out["test"] = test.subset(np.flatnonzero(job.corpus.test.labels != UNKNOWN))
+        test = job.corpus.test
+        if test is not None and len(known := np.flatnonzero(test.labels != UNKNOWN)):
+            self.held_out["test"] = self.pool_of(test).subset(known)
         if len(job.split.validation):
             self.held_out["validation"] = self.pool.subset(job.split.validation)
 
@@ -71,7 +72,7 @@ class Loop:
                 if step.done % config.epoch == 0:
                     step.method.begin_epoch(step.done // config.epoch, self._embed)
                 step()
-                record = self._look(clock)
+                record = self._metrics_due(clock)
                 if record:
                     self.seconds = clock.seconds
                     recorder.write(step.done, Record(seconds=self.seconds) | record)
@@ -98,7 +99,7 @@ class Loop:
         """Whether something is to be done after this step: ``every`` so many, or once an epoch; and after the last."""
         return self.step.done == self.config.steps or self.step.done % (every or self.config.epoch) == 0
 
-    def _look(self, clock: "_Clock") -> Record:
+    def _metrics_due(self, clock: "_Clock") -> Record:
         """The metrics that are due after this step; empty after most steps."""
         record: Record = {}
         if self._due(self.config.log_every):
