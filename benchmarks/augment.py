@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from normatch.augment import Numbers, Views
+from normatch.augment import Views
 from normatch.data import Dataset, Pool
 from normatch.engine.graphs import capture
 from normatch.engine.machine import circumstances
@@ -97,7 +97,7 @@ def pillow_chunk(seed: int) -> NDArray[np.uint8]:
 
 
 def _torchvision_version() -> str | None:
-    """None, with a word why, where it cannot be used."""
+    """None where it cannot be used; the reason is printed."""
     try:
         import torchvision
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
@@ -186,16 +186,8 @@ def _maker(views: Views, device: torch.device) -> Callable[[str, Tensor], Tensor
     cuda = device.type == "cuda"
     generator = torch.cuda.default_generators[torch.cuda.current_device()] if cuda else torch.default_generator
 
-    def see(kind: str, images: Tensor, numbers: Numbers) -> Tensor:
-        return views.apply(kind, images, views.settle(numbers))
-
-    apply: Any = torch.compile(see, dynamic=False) if cuda else see
-
-    def view(kind: str, images: Tensor) -> Tensor:
-        made: Tensor = apply(kind, images, views.numbers(kind, len(images), generator, device))
-        return made
-
-    return view
+    make = torch.compile(views.make, dynamic=False) if cuda else views.make
+    return lambda kind, images: make(kind, images, views.numbers(kind, len(images), generator, device))
 
 
 def ours(side: int, batch: int, device: torch.device, repeats: int, seconds: float) -> list[float]:
@@ -208,7 +200,7 @@ def torchvision_batch(batch: int, device: torch.device, repeats: int, seconds: f
     strong = _torchvision_strong()
     images = torch.from_numpy(_noise(batch, 32, 0)).permute(0, 3, 1, 2).contiguous().to(device)
     once = _seconds(lambda: strong(images), 5, device)
-    count = max(20, round(seconds / once))  # Enough draws that dear and cheap ops both come up.
+    count = max(20, round(seconds / once))  # Enough draws that slow and quick ops both come up.
     return [batch / _seconds(lambda: strong(images), count, device) for _ in range(repeats)]
 
 

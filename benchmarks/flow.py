@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from normatch.engine.graphs import capture
 from normatch.flow import NormalizingFlowClassifier, fused
 
 CASES = [(512, 128, 10), (512, 512, 100)]
@@ -19,15 +20,9 @@ CASES = [(512, 128, 10), (512, 512, 100)]
 
 def captured(action: Callable[[], object], repeats: int = 50, inner: int = 20) -> float:
     """The median of microseconds of one replay, over repeats of ``inner`` replays each."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            action()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    for _ in range(3):
         action()
+    graph = capture(action)
     times: list[float] = []
     for _ in range(repeats):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -12,6 +12,7 @@ from typing import Any
 
 from normatch.columns import markdown
 from normatch.files import read_json
+from normatch.reproduce.fill import Filled
 from normatch.reproduce.page import relative, section
 from normatch.reproduce.paper import STUDIES
 from normatch.reproduce.pictures import draw
@@ -151,8 +152,8 @@ def paper() -> str:
     for stand_in in (None, STAND_IN):
         for study in STUDIES.values():
             if stand_in is None or study.movable:
-                drawing = draw(study, results, DOCS / "pictures", "pictures", stand_in)
-                parts.append(section(study, results, link, drawing, stand_in))
+                filled = Filled(study, results, stand_in)
+                parts.append(section(filled, link, draw(filled, DOCS / "pictures", "pictures")))
     return "\n".join(parts).rstrip("\n")
 
 

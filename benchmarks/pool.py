@@ -5,8 +5,6 @@ on 1,000,000 images of 32×32. All pixels are noise; a step draws 64 + 448 image
 """
 
 import json
-import statistics
-import time
 from typing import Any, Literal
 
 import numpy as np
@@ -14,14 +12,9 @@ import torch
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset
-from normatch.engine import Loop, prepare
+from normatch.engine.bench import bench
 from normatch.engine.machine import circumstances
 from normatch.methods.normatch import NorMatchSettings
-
-WARM_UP = 20
-"""Steps before the clock starts: compilation, capture, a full ring."""
-REPEATS = 5
-SECONDS = 2.0
 
 
 def noise(n: int, side: int) -> Corpus:
@@ -31,52 +24,22 @@ def noise(n: int, side: int) -> Corpus:
 
 def measure(config: Config, corpus: Corpus) -> dict[str, Any]:
     """The median rate of steps, and what it was measured on."""
-    torch._dynamo.reset()
-    job = prepare(config, corpus)
-    with job.runtime.scope():
-        step = Loop(job).step
-        step.method.train()
-        try:
-            for _ in range(WARM_UP):
-                step()
-            count = max(5, round(SECONDS * rate(step, 10)))
-            rates = [rate(step, count) for _ in range(REPEATS)]
-        finally:
-            step.feed.close()
+    report = bench(config, corpus=corpus)
     return {
         "backbone": config.backbone,
-        "images": len(corpus.train),
+        "images": report["items"],
         "side": corpus.train.shape[1],
-        "pool": "host" if job.on_host else "device",
-        "steps_per_second": statistics.median(rates),
-        "repeats": rates,
-        "hardware": job.runtime.describe(),
+        "pool": config.pool,
+        "steps_per_second": report["steps_per_second"],
+        "repeats": report["repeats"],
+        "hardware": report["hardware"],
     }
-
-
-def rate(step: Any, count: int) -> float:
-    """Steps a second over ``count`` of them, until the device has done the last."""
-    wait()
-    start = time.perf_counter()
-    for _ in range(count):
-        step()
-    wait()
-    return count / (time.perf_counter() - start)
-
-
-def wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def compare(backbone: str, side: int, cases: list[tuple[int, Literal["device", "host"]]]) -> dict[str, Any]:
     """Two cases, and the speed of the second as a share of the first's."""
     config = Config(backbone=backbone, settings=NorMatchSettings(passes="split"))
-    rows = []
-    for n, pool in cases:
-        rows.append(measure(config.replace(pool=pool), noise(n, side)))
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    rows = [measure(config.replace(pool=pool), noise(n, side)) for n, pool in cases]
     return {"cases": rows, "second_to_first": rows[1]["steps_per_second"] / rows[0]["steps_per_second"]}
 
 

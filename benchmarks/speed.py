@@ -52,7 +52,7 @@ def cases() -> dict[str, Callable[[], Config]]:
         "mini-imagenet-normatch": recipes.mini_imagenet,
         "stl10-normatch": recipes.stl10,
         "digits-40-normatch": recipes.digits,
-        # Again, with everything that the first case compiled at hand: its start is the one to compare.
+        # The first case again, now that its compiled code is cached: compare the times of their starts.
         "second-start": partial(_passing, recipes.cifar10, "normatch", typing.get_args(Passes)[0]),
     }
     return found

@@ -1,4 +1,4 @@
-"""What tests share: the real CIFAR-10 files, where they are at hand, and small problems."""
+"""What tests share: the real CIFAR-10 files, where they are available, and small problems."""
 
 import os
 from collections.abc import Iterator

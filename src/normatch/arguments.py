@@ -20,7 +20,7 @@ from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.recipes import own, recipes
 
-__all__ = ["anywhere", "named_fields", "option", "parse", "parse_action", "parse_run"]
+__all__ = ["named_fields", "option", "parse", "parse_action", "parse_run", "with_absolute_paths"]
 
 DEFAULT = "digits-40"
 """The recipe where none is named."""
@@ -92,8 +92,8 @@ def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
 
 
-def anywhere(config: Config) -> Config:
-    """The same config, its paths no longer relative: what is kept must hold where another folder is the current one."""
+def with_absolute_paths(config: Config) -> Config:
+    """The config with absolute paths: what a run keeps must be right from any working directory."""
 
     def absolute(path: Path | None) -> Path | None:
         return None if path is None else Path(os.path.abspath(path.expanduser()))

@@ -17,7 +17,7 @@ from normatch.data.ignored import other_files
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
 from normatch.engine.bench import Pace, pace
-from normatch.engine.job import draw, held_out, open_corpus, prepare
+from normatch.engine.job import draw, open_corpus, prepare, with_test_set
 from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
@@ -29,9 +29,15 @@ __all__ = ["Plan", "choose", "plan"]
 HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
 """The share of the labelled items that is tested on, down to so many items; none if a class has fewer than FEWEST."""
 
-LARGEST_BATCH = {"cuda": 64, "cpu": 32}
-LEAST_BATCH, RATIO = 8, 7
+LEAST_BATCH, LARGEST_BATCH = 8, {"cuda": 64, "cpu": 32}
+"""Between them, the power of two that the labelled items fill."""
+
+RATIO = 7
+"""Unlabelled items for each labelled one in a step, at most: the paper's."""
+
 STEPS = {"cuda": 4096, "cpu": 1024}
+"""Of a run without a time budget."""
+
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
 
@@ -95,7 +101,7 @@ def plan(
 
 
 def _as_it_is(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
-    """A recipe's run; but one that was made short is recorded often enough to be seen."""
+    """A recipe's run as it is, but that a run made short is recorded more often."""
     choices = _Choices(config, frozenset(fixed))
     _choose_records(choices)
     return Plan(choices.config, open_corpus(config, reading), chosen=tuple(choices.made))
@@ -117,7 +123,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     choices = _Choices(config, frozenset(fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)
-    split_corpus = held_out(choices.config, corpus)
+    split_corpus = with_test_set(choices.config, corpus)
     _choose_batch(choices, split_corpus, device)
     _choose_steps(choices, device)
     if corpus.train.is_images and config.augment.flip:
@@ -126,7 +132,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
 
 
 def _must_be_possible(config: Config) -> None:
-    """A size that no network takes, or not the one that is named, is better said before all images are decoded."""
+    """Raise UserError before any image is decoded where no network, or not the named one, takes the image size."""
     if config.image_size is not None and config.image_size >= 1:
         shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
         if config.backbone == "auto":

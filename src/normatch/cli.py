@@ -56,11 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
-    from normatch.arguments import anywhere, named_fields, option, parse_run
+    from normatch.arguments import named_fields, option, parse_run, with_absolute_paths
+    from normatch.bars import decoding
     from normatch.choices import plan
     from normatch.data import Reading
     from normatch.engine import train as run_training
-    from normatch.engine.progress import decoding, shown
+    from normatch.engine.progress import shown
     from normatch.engine.run import Run
     from normatch.engine.train import run_folder
 
@@ -72,7 +73,7 @@ def train(argv: list[str]) -> None:
     }
     config, given = parse_run("train", argv, own)
     finished = given.resume and Run(run_folder(config, given.out)).finished
-    with decoding() as told:
+    with decoding() as on_decoded:
         made = plan(
             config,
             given.out,
@@ -80,12 +81,12 @@ def train(argv: list[str]) -> None:
             minutes=given.minutes,
             automatic=given.recipe is None,
             fixed=named_fields(argv),
-            reading=Reading(given.cache, told),
+            reading=Reading(given.cache, on_decoded),
         )
     print(made.describe(), end="", flush=True)
     with shown(f"{config.name} {config.method}") as progress:
         run = run_training(
-            anywhere(made.config),
+            with_absolute_paths(made.config),
             given.out,
             resume=given.resume,
             progress=progress,
@@ -99,8 +100,8 @@ def evaluate(argv: list[str]) -> None:
     """Score a finished run on its held-out items."""
     from tyro.conf import Positional
 
+    from normatch.bars import decoding
     from normatch.data import Reading
-    from normatch.engine.progress import decoding
     from normatch.evaluate.score import describe, score_run
 
     def verb(
@@ -121,8 +122,8 @@ def evaluate(argv: list[str]) -> None:
             cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object.
         """
-        with decoding() as told:
-            report = score_run(run, on=on, data_root=data_root, device=device, reading=Reading(cache, told))
+        with decoding() as on_decoded:
+            report = score_run(run, on=on, data_root=data_root, device=device, reading=Reading(cache, on_decoded))
         print(jsonlib.dumps(report) if json else describe(report))
 
     _run(verb, "eval", argv)
@@ -213,9 +214,9 @@ def data(argv: list[str]) -> None:
     from tyro.conf import Positional, arg
 
     from normatch.arguments import parse_action
+    from normatch.bars import decoding, downloading
     from normatch.data import Reading, data_root, get, sources
     from normatch.data.inspect import describe, inspect
-    from normatch.engine.progress import decoding, downloading
     from normatch.images.cache import Cache, describe_cache
 
     def get_(name: Positional[str], root: Path | None = None) -> None:
@@ -249,8 +250,8 @@ def data(argv: list[str]) -> None:
             cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object, with all files and groups.
         """
-        with decoding() as told:
-            report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, told))
+        with decoding() as on_decoded:
+            report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, on_decoded))
         print(jsonlib.dumps(report) if json else describe(report))
 
     def cache_(clear: bool = False, json: bool = False) -> None:
@@ -270,11 +271,12 @@ def data(argv: list[str]) -> None:
 def bench(argv: list[str]) -> None:
     """Time the training step of a recipe, or of your own data with --data, on this machine."""
     from normatch.arguments import named_fields, option, parse_run
+    from normatch.bars import decoding
     from normatch.choices import Plan, choose
     from normatch.data import Reading
     from normatch.engine.bench import bench as measure
     from normatch.engine.bench import describe
-    from normatch.engine.progress import Lines, decoding
+    from normatch.engine.progress import Lines
     from normatch.files import must_be_free, write_json
 
     own = {
@@ -291,8 +293,8 @@ def bench(argv: list[str]) -> None:
     made = Plan(config)
     if given.recipe is None:
         # What train would choose is what is to be timed.
-        with decoding() as told:
-            made = choose(config, named_fields(argv), Reading(progress=told))
+        with decoding() as on_decoded:
+            made = choose(config, named_fields(argv), Reading(progress=on_decoded))
     config = made.config
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
     options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "corpus": made.corpus}

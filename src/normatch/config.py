@@ -60,7 +60,7 @@ class Config:
     steps: int = 2**20
     """Training steps."""
     epoch: int = 1024
-    """Steps that count as an epoch: ramps and evaluations go by it."""
+    """Steps that count as an epoch, the unit of ramps and evaluations."""
     batch: int = 64
     """Labelled images in a step, B."""
     ratio: int = 7
@@ -83,8 +83,8 @@ class Config:
     deterministic: bool = False
     """Bit-exact repetition on a GPU too, at some cost in speed. A CPU repeats exactly on the same number of threads."""
     pool: Literal["auto", "device", "host"] = "auto"
-    """Where all images are kept: on the GPU, or in host memory, whence a step's are sent ahead of it; a step gets the
-    same ones. auto keeps them on the GPU where they take no more than half of its free memory."""
+    """Where all images are kept: on the GPU, or in host memory, from which those of the next steps are sent ahead; the
+    results are the same. auto keeps them on the GPU where they take no more than half of its free memory."""
 
     log_every: int = 64
     """Steps between lines of metrics.jsonl."""

@@ -21,9 +21,9 @@ from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.device import Device
 from normatch.engine.job import prepare
+from normatch.engine.loop import Loop
 from normatch.engine.progress import quiet
 from normatch.engine.recorder import Silent
-from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import Predictor
 from normatch.methods import Settings

@@ -13,7 +13,7 @@ UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 def take(path: Path) -> TextIO | None:
     """An open file that is a lock until it is closed; None where another holds it. What is in it stays as it is.
 
-    Where there are no such locks, nobody is kept waiting: on Windows, and on some file systems of a network.
+    Where there are no such locks (Windows, some network file systems) the file is returned without one.
     """
     file = path.open("a", encoding="utf-8")
     try:

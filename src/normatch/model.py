@@ -68,7 +68,7 @@ class Normalise(nn.Module):
 
 
 class Opinions(NamedTuple):
-    """What a model says of N inputs: the head's word, and the flow's where it has one."""
+    """What a model predicts for N inputs: by its head and, where it has one, by its flow."""
 
     probabilities: Tensor
     """(N, K), the head's."""
@@ -110,7 +110,7 @@ class Model(nn.Module):
         return next((c for c in classifiers if isinstance(c, NormalizingFlowClassifier)), None)
 
     def opinions(self, x: Tensor) -> Opinions:
-        """All that it says of inputs, in one pass through the backbone."""
+        """The predictions of head and flow, from one pass through the backbone."""
         z = self.features(x)
         p = self.head(z).softmax(1)
         if self.flow is None:

@@ -1,6 +1,5 @@
 """The bench: rates and parts of a step, without any data set at hand."""
 
-import importlib
 import json
 import weakref
 from pathlib import Path
@@ -16,8 +15,6 @@ from normatch.engine import Job, Run, prepare
 from normatch.engine import bench as bench_module
 from normatch.engine.bench import AUXILIARY, bench, describe, pace
 from normatch.recipes import recipes
-
-train = importlib.import_module("normatch.engine.train")  # the package has a function of that name
 
 QUICK = ["--batch", "4", "--ratio", "1", "--repeats", "2", "--seconds", "0.01", "--device", "cpu"]
 
@@ -57,7 +54,7 @@ def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPat
         pools.append(weakref.ref(pool))
         return pool
 
-    monkeypatch.setattr(train, "make_pool", made)
+    monkeypatch.setattr("normatch.engine.loop.make_pool", made)
     assert pace(prepare(tiny_config.replace(device="cpu")), seconds=0.01).step > 0
     assert pools
     assert [pool() for pool in pools] == [None] * len(pools)

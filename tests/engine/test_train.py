@@ -15,9 +15,9 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Corpus
 from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine.loop import Loop
 from normatch.engine.progress import Lines, quiet
 from normatch.engine.recorder import Record, Silent
-from normatch.engine.train import Loop
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
 from normatch.evaluate.score import score_run

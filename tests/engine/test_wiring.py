@@ -1,7 +1,6 @@
 """What the engine hands to whom, and when: the right items, weights, seeds and rates, at the right steps."""
 
 import contextlib
-import importlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +14,10 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Pool, Stream
 from normatch.engine import Loop, Run, bench, checkpoint, prepare, train
+from normatch.engine.measures import RESERVED, RESERVED_PREFIXES
 from normatch.engine.progress import quiet
 from normatch.engine.recorder import Record, Silent
-from normatch.engine.step import OURS, OURS_BEGIN, Step
+from normatch.engine.step import Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
@@ -118,8 +118,8 @@ def test_a_metric_of_a_method_is_one_number_and_hides_no_other(
 
 def test_every_name_of_a_record_is_known_to_be_the_engines(config: Config, tmp_path: Path) -> None:
     names = {name for line in train(config.replace(validation=0.1), tmp_path / "run").metrics() for name in line}
-    assert [name for name in names if name not in OURS and not name.startswith(OURS_BEGIN)] == []
-    assert set(OURS) <= names
+    assert [name for name in names if name not in RESERVED and not name.startswith(RESERVED_PREFIXES)] == []
+    assert set(RESERVED) <= names
 
 
 def test_the_teacher_is_the_averaged_model(config: Config) -> None:
@@ -251,8 +251,7 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
 def test_labelled_items_looked_at_are_evenly_spaced(
     most: int, spacing: int, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # By this name the package has the function, not the module.
-    monkeypatch.setattr(importlib.import_module("normatch.engine.train"), "LABELLED_SEEN", most)
+    monkeypatch.setattr("normatch.engine.loop.LABELLED_SEEN", most)
     job = prepare(config.replace(labels=40))
     fitted, items = Loop(job)._fitted, Pool(job.corpus.train).subset(job.split.labelled[::spacing])
     assert isinstance(fitted, Pool)

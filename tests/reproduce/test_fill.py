@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normatch.reproduce.fill import answers, gains, rows_of, value
+from normatch.reproduce.fill import Filled, answers, value
 from normatch.reproduce.paper import STUDIES, Trial
 from normatch.reproduce.results import question
 from tests.reproduce.conftest import ALL_TRIALS, broken, make_result, trial_of
@@ -127,7 +127,7 @@ def accuracies(trial: Trial, reached: dict[int, float], steps: int = 2048) -> li
 @given(by_seed, by_seed)
 def test_gains_are_paired_by_seed(first: dict[int, float], second: dict[int, float]) -> None:
     two_rows = dataclasses.replace(STUDIES["table1"], rows=STUDIES["table1"].rows[:2])
-    found = gains(two_rows, accuracies(FIXMATCH, first) + accuracies(NCUE, second))
+    found = Filled(two_rows, accuracies(FIXMATCH, first) + accuracies(NCUE, second)).gains()
     common = sorted(first.keys() & second.keys())
     if not common:
         assert found == []
@@ -150,36 +150,37 @@ def test_gains_are_paired_by_seed(first: dict[int, float], second: dict[int, flo
 
 def test_runs_of_other_lengths_are_not_paired() -> None:
     base = accuracies(FIXMATCH, {0: 0.5}, 1024) + accuracies(FIXMATCH, {0: 0.6}, 2048)
-    found = gains(STUDIES["table1"], base + accuracies(NCUE, {0: 0.9}, 2048) + accuracies(NCUE, {0: 0.7}, 4096))
+    better = accuracies(NCUE, {0: 0.9}, 2048) + accuracies(NCUE, {0: 0.7}, 4096)
+    found = Filled(STUDIES["table1"], base + better).gains()
     assert [gain.steps for gain in found] == [2048]
     assert found[0].each == pytest.approx((30,))
 
 
 def test_what_failed_is_in_no_pair() -> None:
     base, better = accuracies(FIXMATCH, {0: 0.5, 1: 0.5}), accuracies(NCUE, {1: 0.6, 2: 0.9})
-    (gain,) = gains(STUDIES["table1"], [*base, *better, broken(NCUE, 0), broken(FIXMATCH, 2)])
+    (gain,) = Filled(STUDIES["table1"], [*base, *better, broken(NCUE, 0), broken(FIXMATCH, 2)]).gains()
     assert gain.each == pytest.approx((10,))
-    assert gains(STUDIES["table1"], [*base, broken(NCUE, 0), broken(NCUE, 1)]) == []
+    assert Filled(STUDIES["table1"], [*base, broken(NCUE, 0), broken(NCUE, 1)]).gains() == []
 
 
 def test_every_row_is_held_against_the_first_in_order() -> None:
     results = [make_result(trial) for trial in STUDIES["table1"].trials()]
-    assert [gain.row for gain in gains(STUDIES["table1"], results)] == [row.name for row in STUDIES["table1"].rows[1:]]
-    paper = [gain.paper for gain in gains(STUDIES["table1"], results)]
-    assert paper == pytest.approx([92.78 - 87.77, 91.55 - 87.77, 93.41 - 87.77])
+    found = Filled(STUDIES["table1"], results).gains()
+    assert [gain.row for gain in found] == [row.name for row in STUDIES["table1"].rows[1:]]
+    assert [gain.paper for gain in found] == pytest.approx([92.78 - 87.77, 91.55 - 87.77, 93.41 - 87.77])
 
 
 def test_a_gain_over_what_the_paper_does_not_number_has_none_of_it() -> None:
     results = [make_result(trial_of("choices", 0)), make_result(trial_of("choices", 1))]
-    (gain,) = gains(STUDIES["choices"], results)
+    (gain,) = Filled(STUDIES["choices"], results).gains()
     assert (gain.row, gain.paper, gain.each) == ("means start at N(0, 1)", None, (0,))
 
 
 def test_no_trial_gains_over_itself_and_no_table_of_columns_over_its_first() -> None:
     table5 = [make_result(trial_of("table5", row), steps=60, stand_in="digits-40") for row in (0, 1)]
-    found = gains(STUDIES["table5"], table5, "digits-40")
+    found = Filled(STUDIES["table5"], table5, "digits-40").gains()
     # Its schedule has no 1,024 epochs: the row of these would ask what that of 300 has asked.
     assert [gain.row for gain in found] == [STUDIES["table5"].rows[1].name]
-    assert [row.name for row in rows_of(STUDIES["table5"])] == [row.name for row in STUDIES["table5"].rows]
-    assert gains(STUDIES["figure3"], [make_result(trial_of("figure3", 0))]) == []
-    assert gains(STUDIES["table6"], [make_result(trial) for trial in STUDIES["table6"].trials()]) == []
+    assert [row.name for row in Filled(STUDIES["table5"], []).rows] == [row.name for row in STUDIES["table5"].rows]
+    assert Filled(STUDIES["figure3"], [make_result(trial_of("figure3", 0))]).gains() == []
+    assert Filled(STUDIES["table6"], [make_result(trial) for trial in STUDIES["table6"].trials()]).gains() == []

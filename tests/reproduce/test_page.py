@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from normatch.reproduce.fill import Filled
 from normatch.reproduce.page import plain, relative, section, table
 from normatch.reproduce.paper import STUDIES, Study
 from normatch.reproduce.pictures import Drawing
@@ -15,7 +16,7 @@ linked = relative("results")
 
 
 def shown(name: str, results: list[Result], stand_in: str | None = None) -> list[list[dict[str, str]]]:
-    return tables(section(STUDIES[name], results, linked, stand_in=stand_in))
+    return tables(section(Filled(STUDIES[name], results, stand_in), linked))
 
 
 def signed(number: float) -> str:
@@ -139,7 +140,7 @@ def test_what_the_paper_does_not_number_has_no_difference() -> None:
 
 def test_a_stand_in_is_not_held_against_the_papers_numbers() -> None:
     results = [make_result(trial_of("table1", 0), steps=60, accuracy=0.5, stand_in="digits-40")]
-    words = section(STUDIES["table1"], results, linked, stand_in="digits-40")
+    words = section(Filled(STUDIES["table1"], results, "digits-40"), linked)
     assert "digits-40" in words.splitlines()[0]
     assert not re.search("87.77|92.78|91.55|93.41", words)
     (lines,) = tables(words)
@@ -161,7 +162,7 @@ def test_each_data_set_has_a_line() -> None:
 @pytest.mark.parametrize("name", ["table6", "table7"])
 def test_methods_that_we_lack_are_listed_apart(name: str) -> None:
     study = STUDIES[name]
-    words = section(study, [], linked)
+    words = section(Filled(study, []), linked)
     head, _, rest = words.partition("In the paper alone:")
     (ours,), (theirs,) = tables(head), tables(rest)
     lacked = [row for row in study.rows if row.name not in ("FixMatch", "NorMatch")]
@@ -175,22 +176,22 @@ def test_methods_that_we_lack_are_listed_apart(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name not in ("table6", "table7")])
 def test_where_we_lack_nothing_nothing_is_listed_apart(name: str) -> None:
-    assert "In the paper alone" not in section(STUDIES[name], [], linked)
+    assert "In the paper alone" not in section(Filled(STUDIES[name], []), linked)
 
 
 def test_where_and_when_it_was_trained_is_said_once() -> None:
     trials = [trial_of("table1", 0), trial_of("table1", 1), trial_of("table2", 1)]
     days = ["2026-03-02T10:00:00+00:00", "2026-01-31T10:00:00+00:00", "2027-01-01T00:00:00+00:00"]
     results = [make_result(trial, date=day) for trial, day in zip(trials, days, strict=True)]
-    words = section(STUDIES["table1"], results, linked)
+    words = section(Filled(STUDIES["table1"], results), linked)
     assert words.count("an abacus, torch 2.6") == 1
     assert "2026-01-31 to 2026-03-02" in words
     assert "2027" not in words
-    assert "Trained" not in section(STUDIES["table1"], [], linked)
+    assert "Trained" not in section(Filled(STUDIES["table1"], []), linked)
 
 
 def test_a_drawing_is_shown_with_its_words() -> None:
-    words = section(STUDIES["figure3"], [], linked, Drawing("A title", "pictures/figure3.svg", "What it says."))
+    words = section(Filled(STUDIES["figure3"], []), linked, Drawing("A title", "pictures/figure3.svg", "What it says."))
     assert "![A title](pictures/figure3.svg)\n\nWhat it says." in words
 
 
@@ -203,7 +204,7 @@ def test_the_terminal_gets_the_same_numbers(stand_in: str | None) -> None:
         for seed in (0, 1)
     ]
     results.append(broken(trial_of("table1", 1), 2, steps=60, stand_in=stand_in))
-    shown_here = plain(STUDIES["table1"], results, stand_in)
+    shown_here = plain(Filled(STUDIES["table1"], results, stand_in))
     for found in shown("table1", results, stand_in):
         for line in found:
             line.pop("each label seed", None)
@@ -213,6 +214,6 @@ def test_the_terminal_gets_the_same_numbers(stand_in: str | None) -> None:
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES.keys())
 def test_every_table_is_rectangular(study: Study) -> None:
-    assert len({len(line) for line in table(study, [make_result(next(study.trials()))], linked)}) == 1
+    assert len({len(line) for line in table(Filled(study, [make_result(next(study.trials()))]), linked)}) == 1
     if study.movable:
-        assert len({len(line) for line in table(study, [], linked, "digits-40")}) == 1
+        assert len({len(line) for line in table(Filled(study, [], "digits-40"), linked)}) == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from normatch.report.charts import Series, alone, line_chart
 from normatch.report.sections.curves import FIGURE_3, FIGURE_4
+from normatch.reproduce.fill import Filled
 from normatch.reproduce.paper import STUDIES
 from normatch.reproduce.pictures import STATED, Drawing, draw
 from normatch.reproduce.results import Result
@@ -32,7 +33,7 @@ def make_curves(seed: int = 0) -> Curves:
 
 
 def drawn(name: str, results: list[Result], folder: Path, stand_in: str | None = None) -> tuple[Drawing, str]:
-    drawing = draw(STUDIES[name], results, folder, "pictures", stand_in)
+    drawing = draw(Filled(STUDIES[name], results, stand_in), folder, "pictures")
     assert drawing is not None
     return drawing, (folder / Path(drawing.path).name).read_text(encoding="utf-8")
 
@@ -93,7 +94,7 @@ def test_a_run_that_failed_is_not_drawn_for_the_end_of_training(tmp_path: Path) 
     failed = broken(ALIGNED, 0, curves=make_curves(0))
     drawing, _ = drawn("figure3", [failed, make_result(ALIGNED, 1, curves=make_curves(1))], tmp_path)
     assert drawing.said.startswith("Label seed 1,")
-    assert draw(STUDIES["figure3"], [failed], tmp_path, "pictures") is None
+    assert draw(Filled(STUDIES["figure3"], [failed]), tmp_path, "pictures") is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,7 +104,7 @@ def test_a_stand_in_has_a_picture_of_its_own_without_the_papers_numbers(name: st
     assert drawing.path == f"pictures/{name}-digits-40.svg"
     (lines,) = tables(drawing.said)
     assert [list(line) for line in lines] == [["at the end, percent", "ours"]] * len(NAMES[name])
-    assert draw(STUDIES[name], results, tmp_path, "pictures") is None
+    assert draw(Filled(STUDIES[name], results), tmp_path, "pictures") is None
 
 
 def said_of(svg: str) -> dict[str, list[float]]:
@@ -140,7 +141,7 @@ def test_figure_5_leaves_out_what_failed(tmp_path: Path) -> None:
     found = said_of(drawn("figure5", results, tmp_path)[1])
     assert found[VALUES[0]] == [50] * 3
     assert VALUES[3] not in found
-    assert draw(STUDIES["figure5"], results[1:], tmp_path, "pictures") is None
+    assert draw(Filled(STUDIES["figure5"], results[1:]), tmp_path, "pictures") is None
 
 
 def test_one_value_of_a_stand_in_is_enough_for_figure_5(tmp_path: Path) -> None:
@@ -150,15 +151,15 @@ def test_one_value_of_a_stand_in_is_enough_for_figure_5(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_nothing_is_drawn_of_tables_or_without_runs(name: str, tmp_path: Path) -> None:
-    assert draw(STUDIES[name], [], tmp_path / "pictures", "pictures") is None
+    assert draw(Filled(STUDIES[name], []), tmp_path / "pictures", "pictures") is None
     if not name.startswith("figure"):
         results = [make_result(next(STUDIES[name].trials()), curves=make_curves())]
-        assert draw(STUDIES[name], results, tmp_path / "pictures", "pictures") is None
+        assert draw(Filled(STUDIES[name], results), tmp_path / "pictures", "pictures") is None
     assert not (tmp_path / "pictures").exists()
 
 
 def test_curves_without_pseudo_labels_are_no_figure(tmp_path: Path) -> None:
-    assert draw(STUDIES["figure3"], [make_result(ALIGNED, curves={"loss": [(1, 2.0)]})], tmp_path, "p") is None
+    assert draw(Filled(STUDIES["figure3"], [make_result(ALIGNED, curves={"loss": [(1, 2.0)]})]), tmp_path, "p") is None
 
 
 def test_a_picture_brings_its_colours_for_light_and_dark() -> None:

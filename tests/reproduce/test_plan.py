@@ -35,9 +35,7 @@ def test_the_next_run_gets_ready_where_it_fits(
     hidden: float,
 ) -> None:
     monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(20, 0.01, 0.0, memory))
-    monkeypatch.setattr(
-        "normatch.reproduce.plan.Runtime.of", lambda config: SimpleNamespace(device=torch.device("cuda"))
-    )
+    monkeypatch.setattr("normatch.reproduce.plan.Runtime.of", lambda config: SimpleNamespace(on_gpu=True))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
     made = plan.make_plan(
         "table3", budget="500steps", seeds=(0,), data="digits", device="cpu", at_once=at_once, out=tmp_path

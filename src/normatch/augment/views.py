@@ -107,10 +107,10 @@ Numbers = ImageNumbers | VectorParams
 class Views:
     """Makes views of whole batches on any device.
 
-    Drawing random numbers, making parameters of them and applying these are apart: :meth:`settle` and :meth:`apply`
-    are pure functions of tensors, without a host sync or a shape that depends on data, fit for ``torch.compile`` and
-    for a CUDA graph. :meth:`numbers` copies a small table to a device the first time it sees it; after that it may be
-    captured too, with its generator registered.
+    Drawing random numbers, making parameters of them and applying these are apart: :meth:`settle`, :meth:`apply` and
+    both in one, :meth:`make`, are pure functions of tensors, without a host sync or a shape that depends on data, fit
+    for ``torch.compile`` and for a CUDA graph. :meth:`numbers` copies a small table to a device the first time it sees
+    it; after that it may be captured too, with its generator registered.
 
     Args:
         shape: of one sample: (C, H, W) for uint8 images, C = 1 or 3, or (D,) for float vectors.
@@ -155,7 +155,7 @@ class Views:
         return (self._image_numbers if self.is_image else self._draw_vector)(kind, n, generator, device)
 
     def settle(self, numbers: Numbers) -> Params:
-        """What random numbers mean."""
+        """The parameters of a view, from its random numbers."""
         if isinstance(numbers, VectorParams):
             return numbers
         config, size = self.config, self.shape[1:]
@@ -189,6 +189,10 @@ class Views:
         if params.randaugment is not None:
             images = apply_randaugment(images, params.randaugment)
         return images if params.cutout is None else apply_cutout(images, params.cutout)
+
+    def make(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
+        """The view of ``images`` (N, \\*shape) that random numbers, drawn for the same ``kind``, give."""
+        return self.apply(kind, images, self.settle(numbers))
 
     def __call__(self, kind: str, images: Tensor, generator: torch.Generator) -> Tensor:
         """Draws and applies one view of ``images`` (N, \\*shape)."""

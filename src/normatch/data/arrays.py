@@ -52,9 +52,9 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
                 raise UserError(f"{path} is not an .npz file: write it with numpy.savez")
             with content:
                 return {name: content[name] for name in content.files}
+    except UserError:
+        raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
 
 

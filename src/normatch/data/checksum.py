@@ -12,7 +12,7 @@ __all__ = ["md5_of", "verify"]
 
 def md5_of(path: Path) -> str:
     with path.open("rb") as file:
-        # Told that this is not for security, hashlib also has md5 where a FIPS policy forbids it.
+        # With usedforsecurity=False, hashlib has md5 even where a FIPS policy forbids it.
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 

@@ -14,7 +14,7 @@ from normatch.errors import UserError, reason
 __all__ = ["Progress", "get"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Told the file's name, how many bytes of it are here, and of how many if that is known."""
+"""Called with a file's name, the bytes of it that have arrived, and its size where that is known."""
 
 TIMEOUT_S = 30
 CHUNK = 1 << 18

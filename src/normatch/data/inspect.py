@@ -25,7 +25,7 @@ SHOWN = 5
 """Groups and files that the text names of each kind; the JSON names all."""
 
 SKEWED = 3.0
-"""From so many times the items of the smallest class in the largest on, the imbalance is worth a word."""
+"""The imbalance is remarked on where the largest class has at least this many times the items of the smallest."""
 
 FEW = 5
 """Fewer labelled items of a class leave nothing to hold out."""

@@ -145,7 +145,7 @@ def _read(path: Path) -> NDArray[Any]:
                 raise UserError(f"{path} has {', '.join(names) or 'nothing'}: it must have 'images' (or 'x')")
             rows: NDArray[Any] = content[name]
             return rows
+    except UserError:
+        raise
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.save or numpy.savez") from error

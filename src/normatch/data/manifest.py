@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from normatch.data.folder import Listing, Listings
 from normatch.errors import UserError, reason
@@ -10,14 +11,16 @@ from normatch.images import OnBad
 
 __all__ = ["list_manifest"]
 
+Row = dict[Any, Any]
+"""A line by column; under None are values beyond the last one, a column that has none is None."""
+
 NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>"})
 """How arrays and data frames write that a label is unknown; but a class may be called so, and only its user knows."""
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images that ``path`` lists; theirs are relative to its folder."""
-    paths: list[Path] = []
-    labels: list[str | None] = []
+    labels: dict[Path, str | None] = {}
     lines: dict[Path, int] = {}
     try:
         # Spreadsheets like to put a byte-order mark first.
@@ -25,37 +28,46 @@ def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
             rows = csv.DictReader(file, strict=True)
             rows.fieldnames = _columns(path, rows.fieldnames or ())
             for row in rows:
-                if any(value.strip() for value in row.get(None, ())):
-                    raise UserError(
-                        f"{path}, line {rows.line_num}: there are more values than the {len(rows.fieldnames)} columns; "
-                        'put quotes round what has a comma in it, as in "1, 2.png",cat'
-                    )
-                if not (row["path"] or "").strip():
-                    raise UserError(f"{path}, line {rows.line_num}: the path is empty; give one or delete the line")
-                image = path.parent / row["path"].strip()
-                if on_bad == "stop" and not image.is_file():
-                    relative = "paths are relative to the CSV's folder"
-                    remedy = "write / where it has \\" if "\\" in image.name else relative
-                    raise UserError(f"{path}, line {rows.line_num}: no such file: {image}; {remedy}")
-                if image in lines:
-                    raise UserError(
-                        f"{path}, line {rows.line_num}: {image} is listed already on line {lines[image]}; "
-                        "delete one of the two"
-                    )
-                label = (row["label"] or "").strip()
-                if label.lower() in NO_CLASS:
-                    raise UserError(
-                        f"{path}, line {rows.line_num}: the label is {label!r}; leave it empty if the class is not "
-                        "known, or give the class another name"
-                    )
-                lines[image] = rows.line_num
-                paths.append(image)
-                labels.append(label or None)
+                try:
+                    image, label = _image(path.parent, row, must_exist=on_bad == "stop"), _label(row)
+                    if image in lines:
+                        raise UserError(f"{image} is listed already on line {lines[image]}; delete one of the two")
+                except UserError as error:
+                    raise UserError(f"{path}, line {rows.line_num}: {error}") from None
+                labels[image], lines[image] = label, rows.line_num
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
-    if not paths:
+    if not labels:
         raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
-    return Listings(str(path), path.parent, Listing(tuple(paths), tuple(labels)))
+    return Listings(str(path), path.parent, Listing(tuple(labels), tuple(labels.values())))
+
+
+def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
+    """The image that a row names."""
+    if any(value.strip() for value in row.get(None, ())):
+        raise UserError(
+            f"there are more values than the {len(row) - 1} columns; "
+            'put quotes round what has a comma in it, as in "1, 2.png",cat'
+        )
+    name = (row["path"] or "").strip()
+    if not name:
+        raise UserError("the path is empty; give one or delete the line")
+    image = folder / name
+    if must_exist and not image.is_file():
+        relative = "paths are relative to the CSV's folder"
+        remedy = "write / where it has \\" if "\\" in image.name else relative
+        raise UserError(f"no such file: {image}; {remedy}")
+    return image
+
+
+def _label(row: Row) -> str | None:
+    """The class that a row names, None where it names none."""
+    label = (row["label"] or "").strip()
+    if label.lower() in NO_CLASS:
+        raise UserError(
+            f"the label is {label!r}; leave it empty if the class is not known, or give the class another name"
+        )
+    return label or None
 
 
 def _columns(path: Path, names: Sequence[str]) -> list[str]:

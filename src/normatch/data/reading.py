@@ -9,7 +9,7 @@ __all__ = ["DEFAULT", "Reading"]
 
 @dataclass(frozen=True)
 class Reading:
-    """Whether decoded images are kept for the next time, and who is told how far the decoding is."""
+    """Whether decoded images are kept for the next time, and the function that is called as decoding proceeds."""
 
     cache: bool = True
     progress: Progress = silent

@@ -16,13 +16,14 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.engine.graphs import capture
 from normatch.engine.job import Job, open_corpus, prepare
+from normatch.engine.loop import Loop
 from normatch.engine.machine import circumstances
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
 from normatch.engine.step import Step
 from normatch.engine.traffic import bandwidth, step_bytes
-from normatch.engine.train import Loop
 from normatch.errors import UserError
+from normatch.methods import Batch
 
 __all__ = ["AUXILIARY", "Pace", "bench", "describe", "pace"]
 
@@ -60,8 +61,7 @@ def bench(
     if corpus is None:
         corpus = _noise(config, items) if config.data in sources else open_corpus(config)
     job = prepare(config, corpus)
-    cuda = job.runtime.device.type == "cuda"
-    if cuda:
+    if job.runtime.on_gpu:
         _forget_others()
     with _stepping(job) as loop:
         step = loop.step
@@ -73,7 +73,7 @@ def bench(
         once = _seconds(step, 3, step.runtime)
         count = max(5, round(seconds / once))
         rates = [1 / _seconds(step, count, step.runtime) for _ in range(repeats)]
-        peak = torch.cuda.max_memory_allocated() if cuda else None
+        peak = torch.cuda.max_memory_allocated() if job.runtime.on_gpu else None
         rate = statistics.median(rates)
         parts, eager = _parts(step)
         return {
@@ -104,7 +104,7 @@ class Pace:
     step: float
     evaluation: float
     memory: int | None = None
-    """Bytes of the GPU's memory at the most; None without a GPU, and where it was not looked at."""
+    """Bytes of the GPU's memory at the most; None without a GPU, and in files of an earlier version."""
 
     def seconds_in(self, minutes: float) -> float:
         """What a run of so many minutes has for its steps and evaluations; below zero where it cannot even start."""
@@ -141,7 +141,7 @@ def _measured(job: Job, seconds: float) -> Pace:
         once = _seconds(loop.step, 1, job.runtime)
         step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
         evaluation = _seconds(loop.evaluate, 1, job.runtime)
-        memory = torch.cuda.max_memory_reserved() if job.runtime.device.type == "cuda" else None
+        memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
         return Pace(start, step, evaluation, memory)
 
 
@@ -229,26 +229,31 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
         "optimisers": lambda: step.optimisers.step(batch.step),
         "average of weights": lambda: step.average.update(batch.step),
     }
-    model = step.method.model
-    if len(model.auxiliary):
-        n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
-        z = torch.randn(n, model.backbone.features, device=step.runtime.device)
-
-        def opinions() -> torch.Tensor:
-            with step.runtime.autocast():
-                return torch.stack([classifier(z).float().sum() for classifier in model.auxiliary]).sum()
-
-        compiled = torch.compile(opinions) if step.runtime.capture else opinions
-
-        def auxiliary() -> None:
-            step.optimisers.zero()
-            compiled().backward()
-
-        parts[AUXILIARY] = auxiliary
+    if len(step.method.model.auxiliary):
+        parts[AUXILIARY] = _auxiliary_pass(step, batch)
     timed = {name: _alone(part, step.runtime) for name, part in parts.items()}
     times = {name: 1000 * seconds for name, (seconds, _) in timed.items()}
     times["backward"] -= times["forward"]
     return times, [name for name, (_, captured) in timed.items() if step.runtime.capture and not captured]
+
+
+def _auxiliary_pass(step: Step, batch: Batch) -> Callable[[], None]:
+    """Forward and backward of the auxiliary classifiers alone, on as many features as a step gives them."""
+    model = step.method.model
+    n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
+    z = torch.randn(n, model.backbone.features, device=step.runtime.device)
+
+    def forward() -> torch.Tensor:
+        with step.runtime.autocast():
+            return torch.stack([classifier(z).float().sum() for classifier in model.auxiliary]).sum()
+
+    compiled = torch.compile(forward) if step.runtime.capture else forward
+
+    def both() -> None:
+        step.optimisers.zero()
+        compiled().backward()
+
+    return both
 
 
 def _alone(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
@@ -274,5 +279,5 @@ def _seconds(action: Callable[[], object], count: int, runtime: Runtime) -> floa
 
 
 def _wait(runtime: Runtime) -> None:
-    if runtime.device.type == "cuda":
+    if runtime.on_gpu:
         torch.cuda.synchronize()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from normatch.engine.reference import MOST
+from normatch.engine.reference import MOST_ITEMS
 
 __all__ = ["NOT_FINITE", "Alarm", "Case", "Diagnosis", "History"]
 
@@ -47,7 +47,7 @@ ALWAYS = 0.98
 """Share of trusted pseudo-labels that leaves nothing to weigh."""
 
 FITTED = 0.75
-"""Accuracy on its own labelled items that a network which learns has passed: few labels are soon known by heart."""
+"""Accuracy on its own labelled items that a network which learns has passed: few labels are soon memorised."""
 
 FALL = 0.02
 """Least fall of the validation accuracy that counts, however many validation items there are; with few of them it must
@@ -177,7 +177,7 @@ def validation_below_reference(case: Case, history: History) -> str | None:
     if case.reference is None or not history.validation:
         return None
     now = history.validation[-1]
-    if case.reference - now <= 2 * _error(case.reference, min(case.validation, MOST)):
+    if case.reference - now <= 2 * _error(case.reference, min(case.validation, MOST_ITEMS)):
         return None
     return (
         f"validation accuracy is {now:.1%}, but the nearest class mean of the labelled items alone has "

@@ -160,7 +160,7 @@ class _Slot:
 
 
 class _CudaSlot(_Slot):
-    """Room in pinned memory, whence the copy engine reads by itself, and the same on the GPU."""
+    """Room in pinned memory, from which the GPU copies without the host, and the same on the GPU."""
 
     def __init__(self, like: Tensor, copies: torch.cuda.Stream) -> None:
         super().__init__(like, pinned=True)

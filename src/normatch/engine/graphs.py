@@ -9,9 +9,9 @@ __all__ = ["capture"]
 
 
 def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """The graph of one call of ``work``, which is recorded and not done; it must have been done before.
+    """Record one call of ``work`` as a graph, without executing it; ``work`` must have run before.
 
-    Where it cannot be recorded its error is raised, and whatever is done next works as if nothing had been tried.
+    Where it cannot be recorded its error is raised, and torch is left as if nothing had been tried.
     """
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -27,8 +27,8 @@ def _intact() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A recording that fails stays on its own stream, and in some versions of torch the generator goes on believing
-        # that it is recorded: a recording that succeeds ends that.
+        # A recording that fails leaves its own stream current, and in some versions of torch the generator still in its
+        # recording state, which a recording that succeeds ends.
         torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
         one = torch.zeros(1, device="cuda")

@@ -19,7 +19,7 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.seeding import derive
 
-__all__ = ["Job", "draw", "held_out", "open_corpus", "prepare"]
+__all__ = ["Job", "draw", "open_corpus", "prepare", "with_test_set"]
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
         on_bad=config.on_bad_image,
         reading=reading,
     )
-    return held_out(config, corpus)
+    return with_test_set(config, corpus)
 
 
-def held_out(config: Config, corpus: Corpus) -> Corpus:
-    """The corpus with the run's own share of it set aside for testing."""
+def with_test_set(config: Config, corpus: Corpus) -> Corpus:
+    """The corpus with the run's own share of it set aside for testing, where the config has one."""
     classes = corpus.train.classes
     if len(classes) < 2:
         has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
@@ -85,38 +85,42 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
     corpus = corpus or open_corpus(config)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
     split = draw(config, corpus)
-    method_type = methods.get(config.method)
-    backbone = config.backbone
-    if backbone == "auto":
-        backbone = suitable_backbone(corpus.train.shape, quick=runtime.device.type == "cpu")
-    centre, scale = _statistics(corpus.train)
-    expected = find_backbone(backbone).statistics
-    mean, std = expected(corpus.train.shape) if expected else (tuple(centre.tolist()), tuple(scale.tolist()))
-    head, auxiliary = method_type.heads(config.settings)
-    spec = ModelSpec(
-        backbone=backbone,
-        shape=corpus.train.shape,
-        classes=corpus.train.classes,
-        mean=mean,
-        std=std,
-        norm_momentum=config.norm_momentum,
-        head=head,
-        auxiliary=auxiliary,
-    )
+    mean, std = _statistics(corpus.train)
+    spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
     task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive(config.seed, "weights"))
         model = Model(spec)
         if pretrained:
             model.backbone.load_pretrained()
-        method = method_type(model, task, config.settings)
-    # The views of vectors go by the data's own statistics.
-    units = [torch.from_numpy(v).float().to(runtime.device) for v in (centre, scale)]
-    views = Views(spec.shape, config.augment, centre=units[0], scale=units[1])
+        method = methods.get(config.method)(model, task, config.settings)
+    # Views of vectors are scaled by the data's own statistics, whatever the backbone expects.
+    centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
+    views = Views(spec.shape, config.augment, centre=centre, scale=scale)
     method.to(runtime.device)
-    if runtime.device.type == "cuda" and len(spec.shape) == 3:
+    if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Job(config, corpus, split, runtime, views, method, on_host)
+
+
+def _model_spec(
+    config: Config, train: Dataset, mean: NDArray[np.float64], std: NDArray[np.float64], *, quick: bool
+) -> ModelSpec:
+    """The network that the config names, or the one that suits the data, with the heads that the method wants."""
+    backbone = suitable_backbone(train.shape, quick=quick) if config.backbone == "auto" else config.backbone
+    expected = find_backbone(backbone).statistics
+    head, auxiliary = methods.get(config.method).heads(config.settings)
+    means, deviations = expected(train.shape) if expected else (tuple(mean.tolist()), tuple(std.tolist()))
+    return ModelSpec(
+        backbone=backbone,
+        shape=train.shape,
+        classes=train.classes,
+        mean=means,
+        std=deviations,
+        norm_momentum=config.norm_momentum,
+        head=head,
+        auxiliary=auxiliary,
+    )
 
 
 def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

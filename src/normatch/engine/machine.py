@@ -11,19 +11,23 @@ import torch
 
 import normatch
 
-__all__ = ["circumstances", "hardware", "versions"]
+__all__ = ["circumstances", "stamp"]
 
 
 def circumstances() -> dict[str, Any]:
     """Machine, versions and date, for the head of a result that is kept."""
+    return {"machine": _hardware()} | stamp()
+
+
+def stamp() -> dict[str, Any]:
+    """Versions and date, for a result that names its hardware itself."""
     return {
-        "machine": hardware(),
-        "versions": versions(),
+        "versions": _versions(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 
-def hardware() -> dict[str, Any]:
+def _hardware() -> dict[str, Any]:
     """The GPU that torch would use (None without one), the processor and what of it torch uses."""
     return {
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -33,7 +37,7 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     found = {
         "normatch": normatch.__version__,
         "torch": str(torch.__version__),

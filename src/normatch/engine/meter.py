@@ -8,9 +8,9 @@ from torch import Tensor
 
 from normatch.engine.curves import Mean
 
-__all__ = ["Measured", "Meter", "Reading", "measure"]
+__all__ = ["Measured", "Meter", "Record", "measure"]
 
-Reading = dict[str, float | list[float] | None]
+Record = dict[str, float | list[float] | None]
 """Means by name: numbers, or lists of them where a mean is a vector; None where nothing was counted."""
 
 DIGITS = 6
@@ -46,7 +46,7 @@ class Meter:
             self._arrange(measured.shapes)
         self._totals += measured.values
 
-    def read(self) -> Reading:
+    def read(self) -> Record:
         """The means since the last reading, None where nothing was counted or a mean is not finite.
 
         Waits for the device.
@@ -54,16 +54,16 @@ class Meter:
         sums, counts = self._totals.tolist()
         self._totals.zero_()
         means = [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
-        reading: Reading = {}
+        record: Record = {}
         for name, at in self._places().items():
             values = means[at]
             if not all(map(math.isfinite, values)):
-                reading[name] = None
+                record[name] = None
             elif self._shapes[name]:
-                reading[name] = [round(value, DIGITS) for value in values]
+                record[name] = [round(value, DIGITS) for value in values]
             else:
-                (reading[name],) = values
-        return reading
+                (record[name],) = values
+        return record
 
     def state(self) -> dict[str, Tensor]:
         return {name: self._totals[:, at].clone().view(2, *self._shapes[name]) for name, at in self._places().items()}

@@ -2,21 +2,15 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
+from normatch import bars
 from normatch.engine.diagnosis import Alarm
 from normatch.engine.recorder import Record
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import ProgressColumn, TaskID
-
-__all__ = ["Lines", "Progress", "clock", "counting", "decoding", "downloading", "quiet", "shown"]
-
-Told = Callable[[str, int, int | None], None]
-"""Takes the title of something, how much of it is done, and of how much, where that is known."""
+__all__ = ["Lines", "Progress", "clock", "quiet", "shown"]
 
 SHOWN = (
     ("loss", "loss", "{:.3f}"),
@@ -28,7 +22,7 @@ SHOWN = (
 
 
 class Progress(Protocol):
-    """Told of a run's metrics and alarms as they come, and of what else a person should know."""
+    """Receives a run's metrics and alarms as they come, and what else a person should know."""
 
     def __call__(self, step: int, total: int, record: Record) -> None: ...
 
@@ -38,7 +32,7 @@ class Progress(Protocol):
         """Something that happened once."""
 
     def busy(self, what: str) -> AbstractContextManager[None]:
-        """Something that no step is done during, for as long as the block takes."""
+        """A context for work during which no step is done, such as compiling."""
 
 
 class _Quiet:
@@ -69,84 +63,6 @@ def shown(title: str) -> Iterator[Progress]:
         yield Lines(title)
 
 
-@contextmanager
-def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Told how many of ``total`` things are done: a live bar if standard error is a terminal, else nothing."""
-    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-
-    columns = (MofNCompleteColumn(), TimeRemainingColumn())
-    with _told(*columns, live=sys.stderr.isatty(), elsewhere=lambda *_: None, transient=True) as told:
-        told(title, 0, total)
-        yield lambda done: told(title, done, total)
-
-
-@contextmanager
-def downloading() -> Iterator[Told]:
-    """Told of a file's bytes as they come: a live bar on a terminal, else a line for each finished file."""
-    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    def elsewhere(name: str, done: int, total: int | None) -> None:
-        if done == total:
-            print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
-
-    columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with _told(*columns, live=_takes_escapes(), elsewhere=elsewhere) as told:
-        yield told
-
-
-@contextmanager
-def decoding() -> Iterator[Callable[[int, int], None]]:
-    """Told how many of how many images are decoded: a live bar on a terminal, else a line every few seconds."""
-    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-
-    last = time.monotonic()
-
-    def elsewhere(title: str, done: int, total: int | None) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= Lines.SECONDS:
-            last = now
-            print(f"{title}  {done}/{total}", file=sys.stderr, flush=True)
-
-    columns = (MofNCompleteColumn(), TimeRemainingColumn())
-    with _told(*columns, live=_takes_escapes(), elsewhere=elsewhere) as told:
-        yield lambda done, total: told("decoding images", done, total)
-
-
-@contextmanager
-def _told(*columns: "ProgressColumn", live: bool, elsewhere: Told, transient: bool = False) -> Iterator[Told]:
-    """Where ``live``, a bar for each title from when it is first told of; otherwise ``elsewhere`` is told."""
-    if not live:
-        yield elsewhere
-        return
-    with _bar(*columns, transient=transient) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def told(title: str, done: int, total: int | None) -> None:
-            if title not in tasks:
-                tasks[title] = bar.add_task(title, total=total)
-            bar.update(tasks[title], completed=done, total=total)
-
-        yield told
-
-
-def _bar(*columns: "ProgressColumn", transient: bool = False) -> "RichProgress":
-    """A title, a bar, and what else there is to say of it, on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as RichProgress
-
-    title = TextColumn("{task.description}")
-    return RichProgress(title, BarColumn(), *columns, console=Console(stderr=True), transient=transient)
-
-
-def _takes_escapes() -> bool:
-    """Whether standard error is a terminal, or the environment (FORCE_COLOR, TTY_COMPATIBLE) says that it is one."""
-    from rich.console import Console
-
-    return Console(stderr=True).is_terminal
-
-
 class _Summary:
     """The newest value of each metric worth showing."""
 
@@ -161,14 +77,14 @@ class _Summary:
 
 
 class _Bar:
-    """A live bar; what else is to be said goes above it."""
+    """A live bar, with warnings and notes printed above it."""
 
     def __init__(self, title: str) -> None:
         from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
         self._title, self._summary = title, _Summary()
         speed, metrics = (TextColumn(f"{{task.fields[{name}]}}") for name in ("speed", "metrics"))
-        self._bar = _bar(MofNCompleteColumn(), speed, TimeRemainingColumn(), metrics)
+        self._bar = bars.bar(MofNCompleteColumn(), speed, TimeRemainingColumn(), metrics)
         self._task = self._bar.add_task(title, total=None, speed="", metrics="")
 
     def __enter__(self) -> "_Bar":
@@ -179,11 +95,11 @@ class _Bar:
         self._bar.stop()
 
     def __call__(self, step: int, total: int, record: Record) -> None:
-        fields = {"metrics": self._summary.update(record)}
+        fields: dict[str, Any] = {"metrics": self._summary.update(record)}
         speed = record.get("steps_per_second")
         if isinstance(speed, float):
             fields["speed"] = f"{speed:.1f} steps/s"
-        self._bar.update(self._task, total=total, completed=step, **fields)  # type: ignore[arg-type]
+        self._bar.update(self._task, total=total, completed=step, **fields)
 
     def warn(self, alarm: Alarm) -> None:
         from rich.text import Text
@@ -205,7 +121,7 @@ class _Bar:
 class Lines:
     """One line at most every few seconds, and one at the end."""
 
-    SECONDS = 5.0
+    SECONDS = bars.SECONDS
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -237,7 +153,7 @@ class Lines:
 
 
 class _Stopwatch:
-    """What is going on and for how long, whenever it is looked at."""
+    """The name of some work and its time so far, as text."""
 
     def __init__(self, what: str) -> None:
         self._what, self._start = what, time.monotonic()

@@ -3,16 +3,13 @@
 import dataclasses
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from normatch.engine.diagnosis import Alarm
-from normatch.engine.meter import Reading
+from normatch.engine.meter import Record
 from normatch.files import write_json
 
 __all__ = ["Record", "Recorder", "RunRecorder", "Silent"]
-
-Record = Reading
 
 
 class Recorder(Protocol):
@@ -47,9 +44,7 @@ class RunRecorder:
     def __enter__(self) -> "RunRecorder":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lines.close()
         self._events.close()
 

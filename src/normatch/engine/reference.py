@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from normatch.data import Dataset
 
-__all__ = ["MOST", "class_mean_accuracy"]
+__all__ = ["MOST_ITEMS", "class_mean_accuracy"]
 
-MOST = 2000
+MOST_ITEMS = 2000
 """Items looked at, evenly spaced, so that it takes seconds on any data set."""
 
 PIECE = 64
@@ -29,7 +29,7 @@ def class_mean_accuracy(dataset: Dataset, labelled: NDArray[np.int64], held_out:
         for some in np.array_split(at, -(-len(at) // PIECE)):
             yield np.asarray(dataset.inputs[some].reshape(len(some), -1) / scale)
 
-    known, asked = (at[:: -(-len(at) // MOST)] for at in (labelled, held_out))
+    known, asked = (at[:: -(-len(at) // MOST_ITEMS)] for at in (labelled, held_out))
     y = dataset.labels[known]
     classes, counts = np.unique(y, return_counts=True)
     sums = [sum(piece.sum(0) for piece in pieces(known[y == c])) for c in classes]

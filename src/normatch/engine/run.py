@@ -104,6 +104,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether it was trained to its end: ``result.json`` is written last."""
         return (self.path / "result.json").is_file()
 
     @property
@@ -143,11 +144,16 @@ class Run:
             raise UserError(f"{self.path / name} cannot be read ({reason(error)}): restore it") from error
 
     def metrics(self) -> Iterator[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``: a step and what was measured there."""
         path = self.path / "metrics.jsonl"
-        if path.is_file():
+        if not path.is_file():
+            return
+        try:
             with path.open(encoding="utf-8") as lines:
                 for line in lines:
                     yield json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path} cannot be read ({error}): restore it") from error
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps that a resumed run will do again, and a last line cut off by a kill."""

@@ -51,20 +51,20 @@ class Runtime:
             raise UserError(f"compile is 'on', but {because}: choose 'auto' or 'off'")
         return cls(device, bfloat16, wanted and because is None, config.deterministic, because)
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
     def describe(self) -> str:
         threads = torch.get_num_threads()
         cpu = f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
-        name = torch.cuda.get_device_name() if self.device.type == "cuda" else cpu
+        name = torch.cuda.get_device_name() if self.on_gpu else cpu
         return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
 
     @property
     def generator(self) -> torch.Generator:
         """The device's own generator: a captured graph follows its seed, and dropout in any backbone draws from it."""
-        return torch.cuda.default_generators[torch.cuda.current_device()] if self._cuda else torch.default_generator
-
-    @property
-    def _cuda(self) -> bool:
-        return self.device.type == "cuda"
+        return torch.cuda.default_generators[torch.cuda.current_device()] if self.on_gpu else torch.default_generator
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
@@ -78,16 +78,16 @@ class Runtime:
             torch.backends.cudnn.benchmark,
             torch.backends.cudnn.allow_tf32,
         )
-        devices = [torch.cuda.current_device()] if self._cuda else []
-        memory = contextlib.nullcontext() if self._cuda else kept_memory()
+        devices = [torch.cuda.current_device()] if self.on_gpu else []
+        memory = contextlib.nullcontext() if self.on_gpu else kept_memory()
         with memory, torch.random.fork_rng(devices):
             if self.capture:
                 _keep_compiled_code()
-            if self._cuda and self.deterministic:
+            if self.on_gpu and self.deterministic:
                 # cuBLAS reads it when it starts; without it torch refuses matrix products in this mode.
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(self.deterministic)
-            torch.backends.cudnn.benchmark = self._cuda and not self.deterministic
+            torch.backends.cudnn.benchmark = self.on_gpu and not self.deterministic
             torch.backends.cudnn.allow_tf32 = False
             try:
                 yield

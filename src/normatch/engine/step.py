@@ -9,29 +9,24 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from normatch.augment import Numbers, Views
+from normatch.augment import Views
 from normatch.config import Config
 from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
-from normatch.engine.curves import Mean, pseudo_label_curves
 from normatch.engine.feed import feed_from
 from normatch.engine.graphs import capture
+from normatch.engine.measures import step_means
 from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
-from normatch.errors import UserError
-from normatch.methods import Batch, Method, Outcome
+from normatch.methods import Batch, Method
 from normatch.seeding import derive
 
 __all__ = ["Step"]
 
 PLAN = 256
 """Steps whose indices are sent to the device at once."""
-
-OURS = ("step", "seconds", "steps_per_second", "loss")
-OURS_BEGIN = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
-"""Names in a record that are the engine's own."""
 
 WARM_UP = 3
 """Steps run one by one before capture: they make the optimisers' state and let kernels be chosen."""
@@ -49,7 +44,7 @@ class Step:
         self.meter = Meter(runtime.device)
         self.done = 0
         self.runtime = runtime
-        """What the step makes of the runtime it was given: less, where it turns out that it cannot be captured."""
+        """The runtime that was given; without capture from when compiling or capturing the step has failed."""
         self.progress: Progress = quiet
         self._insist = config.compile == "on"
         self._views, self._pool, self._seed = views, pool, config.seed
@@ -66,7 +61,8 @@ class Step:
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self.learn = torch.compile(self._forward, dynamic=False) if runtime.capture else self._forward
-        self._view = torch.compile(self._see, dynamic=False) if runtime.capture else self._see
+        """The loss of a batch and what is measured beside it; compiled where the step is captured."""
+        self._make_view = torch.compile(views.make, dynamic=False) if runtime.capture else views.make
 
     def __call__(self) -> None:
         self._prepare()
@@ -117,18 +113,13 @@ class Step:
         with self.runtime.autocast():
             outcome = self.method(batch)
         loss = torch.stack(list(outcome.losses.values())).sum()
-        return loss, measure(_means(outcome, loss, truth, self.method.task.classes))
+        return loss, measure(step_means(outcome, loss, truth, self.method.task.classes))
 
     def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
-        return tuple(self._make_view(kind, images) for kind in kinds)
-
-    def _see(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
-        return self._views.apply(kind, images, self._views.settle(numbers))
-
-    def _make_view(self, kind: str, images: Tensor) -> Tensor:
         # Draws stay outside the compiled part: there they would not come from the generator that is seeded each step.
-        numbers = self._views.numbers(kind, len(images), self.runtime.generator, self.runtime.device)
-        return self._view(kind, images, numbers)
+        generator, device = self.runtime.generator, self.runtime.device
+        drawn = [(kind, self._views.numbers(kind, len(images), generator, device)) for kind in kinds]
+        return tuple(self._make_view(kind, images, numbers) for kind, numbers in drawn)
 
     def _prepare(self) -> None:
         """Host work before a step: its seed, its inputs, and fresh indices every few hundred steps."""
@@ -161,7 +152,7 @@ class Step:
             raise
         except RuntimeError as error:
             self._give_up("compiled", error)
-            self.learn, self._view = self._forward, self._see
+            self.learn, self._make_view = self._forward, self._views.make
             # What the compiled step had done before it failed is undone.
             self.method.zero_grad()
             self.load(before, self.done)
@@ -207,23 +198,3 @@ class Step:
         self.meter.load(parts["meter"])
         self.done = done
         self._step.fill_(done)
-
-
-def _means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
-    one = torch.ones((), device=loss.device)
-    _check_metrics(outcome.metrics)
-    values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
-    means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
-    if outcome.pseudo is not None:
-        means |= pseudo_label_curves(outcome.pseudo, truth, classes)
-    return means
-
-
-def _check_metrics(metrics: dict[str, Tensor]) -> None:
-    """A record has one place for a name: what a method measures must not hide what is measured beside it."""
-    for name, value in metrics.items():
-        if name in OURS or name.startswith(OURS_BEGIN):
-            raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")
-        if not isinstance(value, Tensor) or value.ndim:
-            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise UserError(f"metric {name!r} of the method is {what}: give a tensor of one number, of shape ()")

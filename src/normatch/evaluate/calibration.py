@@ -1,4 +1,4 @@
-"""Calibration: whether what is said with 90% confidence is right nine times in ten, and a temperature that mends it."""
+"""Calibration: whether predictions of 90% confidence are right nine times in ten, and a temperature to correct it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ BINS = 15
 """Equal intervals of confidence, as in Guo et al. 2017."""
 
 COLDEST, HOTTEST = 0.05, 20.0
-"""The temperatures that are looked at: where every item is right, log-loss alone would choose 0."""
+"""Bounds of the temperature: where every item is right, log-loss alone would choose 0."""
 
 Floats = NDArray[np.floating[Any]]
 

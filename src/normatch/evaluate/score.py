@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
@@ -34,7 +35,7 @@ def score_run(
     model = load(path, device)
     corpus = open_corpus(config, reading)
     must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
-    which, items = held_out(run, corpus, on)
+    which, _, items = held_out(run, corpus, on)
     return {"evaluated_on": which} | scores(model.predict_proba(items.inputs), items.labels, items.classes)
 
 
@@ -52,14 +53,17 @@ def describe(report: dict[str, Any]) -> str:
 
 def held_out(
     run: Run, corpus: Corpus, on: Literal["auto", "test", "validation"] = "auto"
-) -> tuple[Literal["test", "validation"], Dataset]:
-    """The held-out items whose class is known: the test set, or validation items where there is none."""
+) -> tuple[Literal["test", "validation"], NDArray[np.int64], Dataset]:
+    """The held-out items whose class is known: the test set, or validation items where there is none.
+
+    With them come their positions, in the test set or among the training items.
+    """
     if on in ("auto", "test") and corpus.test is not None:
         known = np.flatnonzero(corpus.test.labels != UNKNOWN)
         if len(known):
-            return "test", corpus.test.subset(known)
+            return "test", known, corpus.test.subset(known)
     validation = run.split.validation
     if on in ("auto", "validation") and len(validation):
-        return "validation", corpus.train.subset(validation)
+        return "validation", validation, corpus.train.subset(validation)
     held = "labelled test items" if on == "test" else "validation items" if on == "validation" else "held-out items"
     raise UserError(f"{run.path} has no {held}: train with --test-share or --validation to hold some out")

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from normatch.bars import counting
 from normatch.data import OnBad, find_items
 from normatch.data.ignored import other_files
-from normatch.engine.progress import counting
 from normatch.errors import UserError
 from normatch.evaluate.predictor import BATCH, Prediction, load
 from normatch.files import must_be_free, replacing

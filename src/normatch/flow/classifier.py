@@ -106,7 +106,7 @@ class NormalizingFlowClassifier(nn.Module):
     def class_log_prob(self, z: Tensor) -> Tensor:
         """log p(y | z) (N, K) of features (N, d), Eq. (1)."""
         self._check_finite(z, "features")
-        return self(z).log_softmax(dim=-1)  # type: ignore[no-any-return]
+        return self._pass(z)[0].log_softmax(dim=-1)
 
     def predict_proba(self, z: Tensor) -> Tensor:
         """p(y | z) (N, K) of features (N, d), Eq. (1)."""

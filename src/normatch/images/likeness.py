@@ -105,7 +105,7 @@ def _bits_set(values: Hashes) -> NDArray[np.uint8]:
 
 
 def _join(leader: Indices, first: Indices, second: Indices) -> None:
-    """Union: each pair's groups get one leader, the earliest of all, whom every member then knows."""
+    """Unite the groups of each pair under one leader, the earliest member, and point every member straight to it."""
     for pair in zip(first.tolist(), second.tolist(), strict=True):
         a, b = (_leader(leader, item) for item in pair)
         leader[max(a, b)] = min(a, b)
@@ -114,7 +114,7 @@ def _join(leader: Indices, first: Indices, second: Indices) -> None:
 
 
 def _leader(leader: Indices, item: int) -> int:
-    """The leader of an item's group; the way to it is halved for the next who asks."""
+    """The leader of an item's group, found with path halving."""
     while leader[item] != item:
         leader[item] = leader[leader[item]]
         item = int(leader[item])

@@ -30,7 +30,7 @@ OnBad = Literal["stop", "skip"]
 """Unreadable images end the reading with an error, or are left out and listed."""
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many files are done."""
+"""Called with the number of files done, and the number of all files."""
 
 PIECE_FILES, PIECE_BYTES = 256, 1 << 22
 """A piece of work is at most so many files, and about so many decoded bytes."""

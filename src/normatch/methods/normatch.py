@@ -116,7 +116,7 @@ class NorMatch(WeakToStrong):
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
 
     def ramp(self, step: Tensor) -> Tensor:
-        """Weight of the auxiliary losses: epoch / 5, at most 1."""
+        """Weight of the auxiliary losses: epoch / flow_ramp, at most 1."""
         if self.settings.flow_ramp == 0:
             return torch.ones((), device=step.device)
         epoch = step // self.task.epoch

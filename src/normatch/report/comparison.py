@@ -15,7 +15,6 @@ from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
 from normatch.evaluate.significance import mcnemar, wilson_interval
 from normatch.files import read_json
-from normatch.report.evidence import read_records
 from normatch.report.findings import Curve, curves_of
 
 __all__ = ["Comparison", "Match", "Row", "compare", "describe", "shown"]
@@ -150,7 +149,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def _row(name: str, run: Run) -> Row:
     result = run.result
     accuracy, n = result["accuracy"], result["n"]
-    curve = curves_of(read_records(run)).get(f"{result['evaluated_on']}/accuracy", [])
+    curve = curves_of(list(run.metrics())).get(f"{result['evaluated_on']}/accuracy", [])
     return Row(
         name=name,
         path=str(run.path),

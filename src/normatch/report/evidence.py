@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Dataset, Pool
+from normatch.data import Corpus, Dataset, Pool
 from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus
 from normatch.engine.run import Run
@@ -23,15 +23,15 @@ from normatch.model import Model
 from normatch.seeding import permutation
 from normatch.weights import load_model
 
-__all__ = ["Evidence", "Flow", "Opinions", "gather", "read_records"]
+__all__ = ["Evidence", "Flow", "Predicted", "gather"]
 
 UNLABELLED_SAMPLE = 5000
 """Unlabelled items that the model looks at again: enough for the shares of classes, quick without a GPU."""
 
 
 @dataclass(frozen=True)
-class Opinions:
-    """Items of the data, and what head and auxiliary classifier say of them."""
+class Predicted:
+    """Items of the data, and what head and auxiliary classifier predict for them."""
 
     which: Literal["test", "validation", "unlabelled"]
     items: NDArray[np.int64]
@@ -72,21 +72,21 @@ class Evidence:
     shape: tuple[int, ...]
     """(C, H, W) of an image, or (D,) of a feature vector."""
     auxiliary: Literal["nfc", "mlp"] | None
-    """The kind of the auxiliary classifier that was heard."""
+    """The kind of the first auxiliary classifier."""
     records: list[dict[str, Any]]
     """The lines of metrics.jsonl."""
     warnings: list[dict[str, Any]]
     answers: Answers | None
-    held_out: Opinions | None
-    validation: Opinions | None
+    held_out: Predicted | None
+    validation: Predicted | None
     """Validation items beside a test set."""
-    unlabelled: Opinions | None
+    unlabelled: Predicted | None
     flow: Flow | None
     gone: str | None
     """Why the data could not be read again; None where it was."""
 
     @property
-    def shown(self) -> Opinions | None:
+    def shown(self) -> Predicted | None:
         """The items to look at: what was held out, or else unlabelled ones."""
         return self.held_out or self.unlabelled
 
@@ -110,9 +110,9 @@ def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -
         config = config.replace(data_root=data_root)
     model = load_model(path).to(device_of(device))
     answers = read_answers(run, model.spec.classes)
-    held: Opinions | None = None
-    validation: Opinions | None = None
-    unlabelled: Opinions | None = None
+    held: Predicted | None = None
+    validation: Predicted | None = None
+    unlabelled: Predicted | None = None
     gone: str | None = None
     try:
         corpus = open_corpus(config)
@@ -120,7 +120,7 @@ def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -
     except (UserError, OSError) as error:
         gone = str(error)
     else:
-        held, validation, unlabelled = _listen(run, corpus, model)
+        held, validation, unlabelled = _predict_all(run, corpus, model)
         # What the run wrote down comes first: another device may round one item to the other side.
         answers = answers or (_answers(held) if held is not None else None)
     flow = model.flow
@@ -131,7 +131,7 @@ def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -
         classes=model.spec.classes,
         shape=model.spec.shape,
         auxiliary=_auxiliary_kind(model),
-        records=read_records(run),
+        records=list(run.metrics()),
         warnings=run.warnings,
         answers=answers,
         held_out=held,
@@ -142,31 +142,30 @@ def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -
     )
 
 
-def _listen(run: Run, corpus: Corpus, model: Model) -> tuple[Opinions | None, Opinions | None, Opinions | None]:
+def _predict_all(run: Run, corpus: Corpus, model: Model) -> tuple[Predicted | None, Predicted | None, Predicted | None]:
     """The model on the held-out items, on validation items beside a test set, and on unlabelled ones."""
     split, train = run.split, corpus.train
     held = validation = unlabelled = None
     if run.result["n"]:
-        which, dataset = held_out(run, corpus)
-        in_test = np.flatnonzero(corpus.test.labels != UNKNOWN) if corpus.test is not None else split.validation
-        held = _opinions(model, which, in_test if which == "test" else split.validation, dataset)
+        which, at, dataset = held_out(run, corpus)
+        held = _predict(model, which, at, dataset)
         if which == "test" and len(split.validation):
-            validation = _opinions(model, "validation", split.validation, train.subset(split.validation))
+            validation = _predict(model, "validation", split.validation, train.subset(split.validation))
     if len(split.unlabelled):
         drawn = permutation(len(split.unlabelled), run.config.seed, "report")[:UNLABELLED_SAMPLE]
         at = split.unlabelled[np.sort(drawn)]
-        unlabelled = _opinions(model, "unlabelled", at, train.subset(at))
+        unlabelled = _predict(model, "unlabelled", at, train.subset(at))
     return held, validation, unlabelled
 
 
 @torch.no_grad()
-def _opinions(
+def _predict(
     model: Model, which: Literal["test", "validation", "unlabelled"], items: NDArray[np.int64], dataset: Dataset
-) -> Opinions:
+) -> Predicted:
     z = features(model, Pool(dataset, model.normalise.mean.device).inputs)
     flow = model.flow
     auxiliary = model.auxiliary[0](z).float().softmax(1) if len(model.auxiliary) else None
-    return Opinions(
+    return Predicted(
         which,
         items,
         dataset,
@@ -176,24 +175,16 @@ def _opinions(
     )
 
 
-def _answers(opinions: Opinions) -> Answers:
-    assert opinions.which != "unlabelled"
-    p = opinions.p
-    return Answers(opinions.which, opinions.items, opinions.dataset.labels, p.argmax(1), p.max(1))
+def _answers(held: Predicted) -> Answers:
+    assert held.which != "unlabelled"
+    p = held.p
+    return Answers(held.which, held.items, held.dataset.labels, p.argmax(1), p.max(1))
 
 
 def _auxiliary_kind(model: Model) -> Literal["nfc", "mlp"] | None:
     if not model.spec.auxiliary:
         return None
     return "nfc" if model.spec.auxiliary[0].kind == "nfc" else "mlp"
-
-
-def read_records(run: Run) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``."""
-    try:
-        return list(run.metrics())
-    except ValueError as error:
-        raise UserError(f"{run.path / 'metrics.jsonl'} cannot be read ({error}): restore it") from error
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float64]:

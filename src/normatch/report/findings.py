@@ -13,7 +13,7 @@ from normatch.evaluate.answers import Answers
 from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_gap, reliability, soften
 from normatch.evaluate.metrics import confusion, per_class
 from normatch.evaluate.significance import wilson_interval
-from normatch.report.evidence import Evidence, Opinions
+from normatch.report.evidence import Evidence, Predicted
 from normatch.report.thinning import Curve, averaged
 from normatch.seeding import permutation
 
@@ -50,7 +50,7 @@ class Balance:
 
     n: int
     of: int
-    """Unlabelled items in all, of which ``n`` were looked at."""
+    """Unlabelled items in all, of which ``n`` were predicted again."""
     known: int
     pseudo: list[int]
     truth: list[int]
@@ -287,7 +287,7 @@ def _errors(evidence: Evidence, answers: Answers) -> list[Case]:
     ]
 
 
-def _cases(evidence: Evidence, items: Opinions, rows: NDArray[np.int64]) -> list[Case]:
+def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> list[Case]:
     names, p, q = evidence.classes, items.p, items.auxiliary
     labels = items.dataset.labels
     return [

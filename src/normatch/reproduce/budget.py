@@ -1,4 +1,4 @@
-"""How much of the paper's schedule a run gets, said in numbers wherever the run is shown."""
+"""How much of the paper's schedule a run gets."""
 
 import math
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -
 
 
 def scaled(config: Config, steps: int) -> Config:
-    """The whole schedule of ``config`` in ``steps``: what goes by epochs (ramps, records) shrinks with them.
+    """The whole schedule of ``config`` in ``steps``: what is counted in epochs (ramps, records) shrinks with them.
 
     An epoch is shorter then, but there are as many; evaluations stay rare enough to cost little.
     """

@@ -33,7 +33,7 @@ class Paces:
         runtime = Runtime.of(config)
         key = f"{recipe} on {runtime.describe()}"
         if key not in self._known():
-            if runtime.device.type == "cuda":
+            if runtime.on_gpu:
                 apart(_measure, config, self._file, key)
             else:
                 _measure(config, self._file, key)

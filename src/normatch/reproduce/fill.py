@@ -12,7 +12,7 @@ from normatch.reproduce.budget import in_steps
 from normatch.reproduce.paper import Cell, Measure, Row, Study, Trial
 from normatch.reproduce.results import Result, question
 
-__all__ = ["Answer", "Gain", "answers", "cells", "gains", "rows_of", "value"]
+__all__ = ["Answer", "Filled", "Gain", "answers", "value"]
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,6 @@ class Gain:
         return self.mean - half, self.mean + half
 
 
-def rows_of(study: Study, stand_in: str | None = None) -> list[Row]:
-    """The rows of a study; with a stand-in, whose schedule is shorter, none that asks what an earlier one has asked."""
-    if stand_in is None:
-        return list(study.rows)
-    different: dict[str, Row] = {}
-    for row in study.rows:
-        asked = [cell.trial and question(cell.trial.config(0, stand_in)) for cell in row.cells]
-        different.setdefault(repr(asked), row)
-    return list(different.values())
-
-
 def value(result: Result, measure: Measure) -> float | None:
     """A number of a result in the paper's units."""
     if measure in ("weights", "products"):
@@ -100,52 +89,75 @@ def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None
     ]
 
 
-def cells(study: Study, results: Sequence[Result], stand_in: str | None = None) -> list[dict[str, Any]]:
-    """Every cell of a study as JSON values: the paper's numbers, and ours at each number of steps."""
-    return [
-        {
-            "row": row.name,
-            "column": column,
-            "paper": {measure: {"value": score.value, "spread": score.spread} for measure, score in cell.paper.items()},
-            "ours": [_in_numbers(study, answer) for answer in answers(cell.trial, results, stand_in)],
-        }
-        for row in rows_of(study, stand_in)
-        for column, cell in zip(study.columns, row.cells, strict=True)
-    ]
+@dataclass(frozen=True)
+class Filled:
+    """A study and the results that may answer it.
 
+    With ``stand_in`` the runs of that recipe, whose schedule is shorter, answer in the place of the study's own.
+    """
 
-def _in_numbers(study: Study, answer: Answer) -> dict[str, Any]:
-    return {
-        "steps": answer.steps,
-        "whole": answer.whole,
-        "failed": answer.failed,
-        "seeds": [result.seed for result in answer.results],
-        "files": [result.path.name for result in answer.results],
-        **{measure: [value(result, measure) for result in answer.results] for measure in study.measures},
-    }
+    study: Study
+    results: Sequence[Result]
+    stand_in: str | None = None
 
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the study; with a stand-in, none that asks what an earlier one has asked."""
+        if self.stand_in is None:
+            return list(self.study.rows)
+        different: dict[str, Row] = {}
+        for row in self.study.rows:
+            asked = [cell.trial and question(cell.trial.config(0, self.stand_in)) for cell in row.cells]
+            different.setdefault(repr(asked), row)
+        return list(different.values())
 
-def gains(study: Study, results: Sequence[Result], stand_in: str | None = None) -> list[Gain]:
-    """Every row of a study of one column over its first, where both have runs of the same seeds and steps."""
-    first, *others = rows_of(study, stand_in)
-    return [gain for row in others for gain in _gains(first, row, results, stand_in)] if len(first.cells) == 1 else []
+    def answers(self, trial: Trial | None) -> list[Answer]:
+        """What the results say to a trial: the longest runs first."""
+        return answers(trial, self.results, self.stand_in)
 
-
-def _gains(first: Row, row: Row, results: Sequence[Result], stand_in: str | None) -> Iterator[Gain]:
-    (base,), (cell,) = first.cells, row.cells
-    ground = {answer.steps: answer for answer in answers(base.trial, results, stand_in)}
-    for answer in answers(cell.trial, results, stand_in):
-        if answer.steps not in ground:
-            continue
-        theirs = {result.seed: value(result, "accuracy") for result in ground[answer.steps].results}
-        ours = {result.seed: value(result, "accuracy") for result in answer.results}
-        each = [
-            reached - start
-            for seed, reached in ours.items()
-            if reached is not None and (start := theirs.get(seed)) is not None
+    def cells(self) -> list[dict[str, Any]]:
+        """Every cell as JSON values: the paper's numbers, and ours at each number of steps."""
+        return [
+            {
+                "row": row.name,
+                "column": column,
+                "paper": {name: {"value": score.value, "spread": score.spread} for name, score in cell.paper.items()},
+                "ours": [self._in_numbers(answer) for answer in self.answers(cell.trial)],
+            }
+            for row in self.rows
+            for column, cell in zip(self.study.columns, row.cells, strict=True)
         ]
-        if each:
-            yield Gain(row.name, _paper_gain(base, cell), answer.steps, tuple(each))
+
+    def gains(self) -> list[Gain]:
+        """Every row of a study of one column over its first, where both have runs of the same seeds and steps."""
+        first, *others = self.rows
+        return [gain for row in others for gain in self._gains(first, row)] if len(first.cells) == 1 else []
+
+    def _in_numbers(self, answer: Answer) -> dict[str, Any]:
+        return {
+            "steps": answer.steps,
+            "whole": answer.whole,
+            "failed": answer.failed,
+            "seeds": [result.seed for result in answer.results],
+            "files": [result.path.name for result in answer.results],
+            **{measure: [value(result, measure) for result in answer.results] for measure in self.study.measures},
+        }
+
+    def _gains(self, first: Row, row: Row) -> Iterator[Gain]:
+        (base,), (cell,) = first.cells, row.cells
+        ground = {answer.steps: answer for answer in self.answers(base.trial)}
+        for answer in self.answers(cell.trial):
+            if answer.steps not in ground:
+                continue
+            theirs = {result.seed: value(result, "accuracy") for result in ground[answer.steps].results}
+            ours = {result.seed: value(result, "accuracy") for result in answer.results}
+            each = [
+                reached - start
+                for seed, reached in ours.items()
+                if reached is not None and (start := theirs.get(seed)) is not None
+            ]
+            if each:
+                yield Gain(row.name, _paper_gain(base, cell), answer.steps, tuple(each))
 
 
 def _paper_gain(base: Cell, cell: Cell) -> float | None:

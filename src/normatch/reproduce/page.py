@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from normatch.columns import aligned, markdown
 from normatch.report.charts.axes import percent
-from normatch.reproduce.fill import Answer, Gain, answers, gains, rows_of
+from normatch.reproduce.fill import Answer, Filled, Gain
 from normatch.reproduce.paper import Cell, Measure, Score, Study
 from normatch.reproduce.pictures import Drawing
 from normatch.reproduce.results import Result
@@ -23,26 +23,21 @@ MEASURES: dict[Measure, str] = {
 }
 
 
-def section(
-    study: Study,
-    results: Sequence[Result],
-    linked: Linked,
-    drawing: Drawing | None = None,
-    stand_in: str | None = None,
-) -> str:
+def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> str:
     """A study in Markdown. Cells without a run stay visibly empty."""
-    parts = [f"### {_title(study, stand_in)}", study.about]
+    study, stand_in = filled.study, filled.stand_in
+    parts = [f"### {_title(filled)}", study.about]
     if stand_in:
         parts.append(
             f"Here {stand_in} stands in, whose own schedule counts as whole. Its accuracies are not the paper's."
         )
     if drawing is not None:
         parts += [f"![{drawing.title}]({drawing.path})", drawing.said]
-    parts.append(markdown(table(study, results, linked, stand_in)))
-    found = gains(study, results, stand_in)
+    parts.append(markdown(table(filled, linked)))
+    found = filled.gains()
     if found:
         parts += [f"Over “{study.rows[0].name}”, label seed by label seed:", markdown(_gain_table(found))]
-    made_on = _made_on(study, results, stand_in)
+    made_on = _made_on(filled)
     if made_on:
         parts.append(made_on)
     alone = _paper_alone(study)
@@ -51,18 +46,19 @@ def section(
     return "\n\n".join(parts) + "\n"
 
 
-def plain(study: Study, results: Sequence[Result], stand_in: str | None = None) -> str:
+def plain(filled: Filled) -> str:
     """The same for a terminal."""
-    rows = [row[:-1] for row in table(study, results, lambda result: "", stand_in)]
-    lines = [_title(study, stand_in), *aligned(rows)]
-    found = gains(study, results, stand_in)
+    rows = [row[:-1] for row in table(filled, lambda result: "")]
+    lines = [_title(filled), *aligned(rows)]
+    found = filled.gains()
     if found:
-        lines += ["", f"over “{study.rows[0].name}”, label seed by label seed", *aligned(_gain_table(found))]
+        lines += ["", f"over “{filled.study.rows[0].name}”, label seed by label seed", *aligned(_gain_table(found))]
     return "\n".join(lines)
 
 
-def table(study: Study, results: Sequence[Result], linked: Linked, stand_in: str | None = None) -> list[list[str]]:
+def table(filled: Filled, linked: Linked) -> list[list[str]]:
     """A head and a line for each cell that this package can answer, once for each number of steps that was run."""
+    study, stand_in = filled.study, filled.stand_in
     several = len(study.columns) > 1
     head = ["", *(["data, labels"] if several else [])]
     for measure in study.measures:
@@ -70,12 +66,12 @@ def table(study: Study, results: Sequence[Result], linked: Linked, stand_in: str
         head += [f"{name}ours"] if stand_in else [f"{name}paper", f"{name}ours"]
     difference = [] if stand_in else ["ours − paper"]
     lines = [[*head, *difference, "n", "steps", "of the schedule", "each label seed"]]
-    for row in rows_of(study, stand_in):
+    for row in filled.rows:
         for column, cell in zip(study.columns, row.cells, strict=True):
             if cell.trial is None:
                 continue
             names = [row.name, column] if several else [row.name]
-            found: list[Answer | None] = [*answers(cell.trial, results, stand_in)] or [None]
+            found: list[Answer | None] = [*filled.answers(cell.trial)] or [None]
             lines += [names + _line(study.measures, cell, answer, linked, stand_in) for answer in found]
     return lines
 
@@ -140,14 +136,14 @@ def _mean(values: Sequence[float], measure: Measure) -> str:
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
-def _title(study: Study, stand_in: str | None) -> str:
-    return study.title + (f", with {stand_in}" if stand_in else "")
+def _title(filled: Filled) -> str:
+    return filled.study.title + (f", with {filled.stand_in}" if filled.stand_in else "")
 
 
-def _made_on(study: Study, results: Sequence[Result], stand_in: str | None) -> str | None:
+def _made_on(filled: Filled) -> str | None:
     """Where and when the runs of a study were trained."""
-    trials = [cell.trial for row in study.rows for cell in row.cells]
-    used = [result for trial in trials for answer in answers(trial, results, stand_in) for result in answer.results]
+    trials = [cell.trial for row in filled.study.rows for cell in row.cells]
+    used = [result for trial in trials for answer in filled.answers(trial) for result in answer.results]
     if not used:
         return None
     where = sorted({f"{result.hardware}, torch {result.torch}" for result in used})
@@ -156,5 +152,5 @@ def _made_on(study: Study, results: Sequence[Result], stand_in: str | None) -> s
 
 
 def _signed(number: float) -> str:
-    # The sum rids a rounded number of the sign that 0 can have.
+    # Adding 0.0 turns -0.0 into 0.0.
     return f"{round(number, 2) + 0.0:+.2f}".replace("-", "−")

@@ -1,6 +1,5 @@
 """Figures 3, 4 and 5 drawn from our runs, with what the paper states of its own beside them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,9 +7,7 @@ from normatch.columns import markdown
 from normatch.files import replacing
 from normatch.report.charts import IntervalRow, Series, alone, interval_chart, line_chart
 from normatch.report.sections.curves import FIGURE_3, FIGURE_4
-from normatch.reproduce.fill import Answer, answers
-from normatch.reproduce.paper import Study
-from normatch.reproduce.results import Result
+from normatch.reproduce.fill import Answer, Filled
 
 __all__ = ["Drawing", "draw"]
 
@@ -44,15 +41,14 @@ class Drawing:
     said: str
 
 
-def draw(
-    study: Study, results: Sequence[Result], folder: Path, seen_as: str, stand_in: str | None = None
-) -> Drawing | None:
+def draw(filled: Filled, folder: Path, seen_as: str) -> Drawing | None:
     """Draw a figure into ``folder``, which the page calls ``seen_as``; None for a table, or where no run is done."""
+    study, stand_in = filled.study, filled.stand_in
     file = f"{study.name}-{stand_in}.svg" if stand_in else f"{study.name}.svg"
     if study.name in STATED:
-        made = _curves(study, results, stand_in)
+        made = _curves(filled)
     elif study.name == "figure5":
-        made = _intervals(study, results, stand_in)
+        made = _intervals(filled)
     else:
         return None
     if made is None:
@@ -64,9 +60,10 @@ def draw(
     return Drawing(study.title, f"{seen_as}/{file}", said)
 
 
-def _curves(study: Study, results: Sequence[Result], stand_in: str | None) -> tuple[str, str] | None:
+def _curves(filled: Filled) -> tuple[str, str] | None:
     """The curves of the longest run, of its first seed."""
-    found = answers(study.rows[0].cells[0].trial, results, stand_in)
+    study = filled.study
+    found = filled.answers(study.rows[0].cells[0].trial)
     ended = (r for answer in found for r in answer.results if r.failed is None)
     result = next((r for r in ended if "pseudo/trusted" in r.curves), None)
     if result is None:
@@ -84,16 +81,17 @@ def _curves(study: Study, results: Sequence[Result], stand_in: str | None) -> tu
         for key, (name, _, _) in names.items()
         if key in result.curves
     ]
-    if stand_in:
+    if filled.stand_in:
         rows = [[name, ours] for name, _, ours in rows]
     said = f"Label seed {result.seed}, {result.config.steps:,} steps.\n\n{markdown(rows)}"
     chart = line_chart(study.title, series, shares=True, low=0, high=1)
     return alone(chart, series), said
 
 
-def _intervals(study: Study, results: Sequence[Result], stand_in: str | None) -> tuple[str, str] | None:
+def _intervals(filled: Filled) -> tuple[str, str] | None:
     """Accuracy at each value, of the number of steps at which most values have been run, the larger of equals."""
-    found = [(row, answer) for row in study.rows for answer in answers(row.cells[0].trial, results, stand_in)]
+    study = filled.study
+    found = [(row, answer) for row in study.rows for answer in filled.answers(row.cells[0].trial)]
     steps = [answer.steps for _, answer in found if answer.values()]
     if not steps:
         return None
@@ -104,7 +102,7 @@ def _intervals(study: Study, results: Sequence[Result], stand_in: str | None) ->
         if answer is not None and answer.values():
             rows.append(_interval(row.name, answer))
         paper = row.cells[0].paper.get("accuracy")
-        if paper is not None and not stand_in:
+        if paper is not None and not filled.stand_in:
             rows.append(IntervalRow(f"{row.name}, paper", paper.value / 100, (paper.value / 100,) * 2, "grey"))
     said = f"{chosen:,} steps; a bar reaches from the worst label seed to the best, the dot is their mean."
     return alone(interval_chart(study.title, rows)), said

@@ -47,6 +47,11 @@ class Plan:
     out: Path
 
     @property
+    def results(self) -> Path:
+        """The folder with a file for each run that has ended."""
+        return self.out / "results"
+
+    @property
     def to_do(self) -> list[Planned]:
         return [run for run in self.runs if not run.finished]
 
@@ -153,7 +158,7 @@ def _unreadable(config: Config) -> str | None:
 
 def _room_for_one_more(runs: Sequence[Planned], at_once: int, paces: Paces) -> bool:
     """Whether a GPU can hold a run more than it trains; not where it is unknown what a run takes."""
-    if len(runs) <= at_once or Runtime.of(runs[0].config).device.type == "cpu":
+    if len(runs) <= at_once or not Runtime.of(runs[0].config).on_gpu:
         return False
     needs = [paces.of(recipe).memory for recipe in {run.recipe for run in runs}]
     free, _ = torch.cuda.mem_get_info()

@@ -9,7 +9,7 @@ from typing import Any
 
 from normatch.config import Config, from_json, to_json
 from normatch.engine.diagnosis import NOT_FINITE
-from normatch.engine.machine import circumstances
+from normatch.engine.machine import stamp
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
 from normatch.engine.train import MAY_DIFFER
@@ -22,7 +22,7 @@ from normatch.weights import load_model
 __all__ = ["Result", "question", "read_results", "write_result"]
 
 APART = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
-"""Fields that do not decide what is asked of a run: who is labelled, where it is trained, how often it is looked at."""
+"""Fields that results for the same cell may differ in: the seed, where a run is trained, how often it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Result:
 
 
 def question(config: Config) -> str:
-    """What two runs have in common that differ in their seed alone."""
+    """The config without the fields that may differ (APART): equal for results that answer the same cell."""
     return repr({name: value for name, value in to_json(config).items() if name not in APART})
 
 
@@ -131,7 +131,7 @@ def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
 
 
 def _broken_off(config: Config, curves: dict[str, list[tuple[int, float]]]) -> dict[str, Any]:
-    """What stands in the place of a result where a run could not go on."""
+    """The fields of ``result.json`` for a run that diverged and so has none."""
     seconds = curves.get("seconds") or [(0, 0.0)]
     return {
         "accuracy": None,
@@ -143,7 +143,7 @@ def _broken_off(config: Config, curves: dict[str, list[tuple[int, float]]]) -> d
         "steps": seconds[-1][0],
         "seconds": seconds[-1][1],
         "hardware": Runtime.of(config).describe(),
-        **{name: value for name, value in circumstances().items() if name in ("versions", "date")},
+        **stamp(),
     }
 
 
@@ -156,12 +156,12 @@ def _auxiliary(run: Run) -> dict[str, int]:
 
 
 def _kept(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Some of them, with five figures of each."""
+    """At most a few hundred of the points, their values to five significant digits."""
     return [(step, float(f"{value:.5g}")) for step, value in sampled(points)]
 
 
 def _write(path: Path, fields: dict[str, Any]) -> None:
-    """A line for each field: a curve has hundreds of points, which deserve none of their own."""
+    """Write a line for each field: with indentation, each of a curve's hundreds of points would get one."""
     lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
     with replacing(path) as part:
         part.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -8,14 +8,15 @@ from typing import Any
 
 from normatch.config import Config
 from normatch.engine.diagnosis import NOT_FINITE
+from normatch.engine.loop import Turns
 from normatch.engine.progress import Lines
 from normatch.engine.runtime import Runtime
-from normatch.engine.train import Turns, train
+from normatch.engine.train import train
 from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.locks import take
 from normatch.reproduce.children import side_by_side
-from normatch.reproduce.fill import cells
+from normatch.reproduce.fill import Filled
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.page import plain, relative, section
 from normatch.reproduce.pictures import draw
@@ -31,18 +32,15 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
 
     Whatever ends it, finished runs stay finished and a run under way goes on from its checkpoint the next time.
     """
-    results = plan.out / "results"
-    results.mkdir(parents=True, exist_ok=True)
+    plan.results.mkdir(parents=True, exist_ok=True)
     with _locked(plan.out):
         for run in plan.runs:
-            if run.finished and not (results / f"{run.name}.json").is_file():
-                write_result(run.run(), results / f"{run.name}.json", plan.whole(run))
-        to_do = plan.to_do
+            if run.finished and not _result_file(plan, run).is_file():
+                _keep_result(plan, run)
         failed = []
-        for number, well in _trained(to_do, plan):
-            run = to_do[number]
+        for run, well in _trained(plan.to_do, plan):
             if run.finished or _diverged(run):
-                write_result(run.run(), results / f"{run.name}.json", plan.whole(run))
+                _keep_result(plan, run)
                 write_page(plan)
             if not well:
                 failed.append(run.name)
@@ -53,58 +51,61 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
 
 def tables(plan: Plan) -> dict[str, list[dict[str, Any]]]:
     """The cells of a plan's studies for a program, from all results that there are."""
-    results = read_results(plan.out / "results")
-    return {study.name: cells(study, results, plan.stand_in) for study in plan.studies}
+    return {filled.study.name: filled.cells() for filled in _filled(plan)}
 
 
 def summary(plan: Plan) -> str:
     """The tables of a plan as text, from all results that there are."""
-    results = read_results(plan.out / "results")
-    return "\n\n".join(plain(study, results, plan.stand_in) for study in plan.studies)
+    return "\n\n".join(map(plain, _filled(plan)))
 
 
 def write_page(plan: Plan) -> Path:
     """``results.md`` with the plan's tables and figures, from all results that there are."""
-    results = read_results(plan.out / "results")
-    parts = [
-        section(
-            study,
-            results,
-            relative("results"),
-            draw(study, results, plan.out / "pictures", "pictures", plan.stand_in),
-            plan.stand_in,
-        )
-        for study in plan.studies
-    ]
+    link = relative(plan.results.name)
+    parts = [section(filled, link, draw(filled, plan.out / "pictures", "pictures")) for filled in _filled(plan)]
     path = plan.out / "results.md"
     with replacing(path) as part:
         part.write_text("\n".join(["# Results\n", *parts]), encoding="utf-8")
     return path
 
 
-def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[int, bool]]:
-    """Train the runs; the number of each as it ends, and whether it went well.
+def _filled(plan: Plan) -> list[Filled]:
+    results = read_results(plan.results)
+    return [Filled(study, results, plan.stand_in) for study in plan.studies]
+
+
+def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[Planned, bool]]:
+    """Train the runs; each as it ends, and whether it went well.
 
     On a GPU each is a process of its own: compiled code and memory of one must not burden the next. Where there is room
     one more than train is under way: it starts and compiles, the processor's work, and then waits for its turn.
     """
-    if plan.at_once == 1 and not plan.ahead and runs and Runtime.of(runs[0].config).device.type == "cpu":
-        for number, run in enumerate(runs):
+    if plan.at_once == 1 and not plan.ahead and runs and not Runtime.of(runs[0].config).on_gpu:
+        for run in runs:
             try:
                 _train(run.config, run.folder)
             except UserError as error:
                 Lines(run.name).note(str(error))
-                yield number, False
+                yield run, False
             else:
-                yield number, True
+                yield run, True
     else:
         turns = partial(turn, plan.out, plan.at_once) if plan.ahead else None
         tasks = [(_train, (run.config, run.folder, turns)) for run in runs]
-        yield from side_by_side(tasks, plan.at_once + plan.ahead)
+        for number, well in side_by_side(tasks, plan.at_once + plan.ahead):
+            yield runs[number], well
 
 
 def _train(config: Config, folder: Path, turns: Turns | None = None) -> None:
     train(config, folder, resume=folder.exists(), progress=Lines(config.name), turns=turns)
+
+
+def _result_file(plan: Plan, run: Planned) -> Path:
+    return plan.results / f"{run.name}.json"
+
+
+def _keep_result(plan: Plan, run: Planned) -> None:
+    write_result(run.run(), _result_file(plan, run), plan.whole(run))
 
 
 def _diverged(run: Planned) -> bool:

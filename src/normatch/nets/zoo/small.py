@@ -38,7 +38,7 @@ class SmallWide(Backbone):
         """Images (N, C, H, W) to features (N, 128)."""
         if self._takes_products(x):
             return self._train_on_cpu(x)
-        # With channels last a CPU takes six to seven tenths of the time. It is asked of the activations, since
+        # With channels last a CPU takes six to seven tenths of the time. It is set on the activations, since
         # safetensors wants contiguous weights; and behind the stem, since for one channel the two layouts look alike.
         x = self.stem(x).contiguous(memory_format=torch.channels_last)
         x = _activate(max_pool2d(self.norm(x), 2))

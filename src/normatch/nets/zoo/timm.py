@@ -30,7 +30,7 @@ class TimmNetwork(Backbone):
 
     def __init__(self, name: str, pretrained: bool, shape: tuple[int, ...], norm_momentum: float) -> None:
         net = _timm().create_model(name, pretrained=False, num_classes=0, in_chans=shape[0])
-        # timm's own word on the number of features does not hold for all its networks.
+        # timm's num_features is wrong for some of its networks.
         super().__init__(features=_features(name, net, shape))
         self.name, self.pretrained, self.channels = name, pretrained, shape[0]
         self.net = net

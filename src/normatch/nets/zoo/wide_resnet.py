@@ -93,10 +93,9 @@ class WideResNet(Backbone):
             assert isinstance(block, _Block)
             norms += [block.norm1, block.norm2]
             weights += [block.conv1.weight, block.conv2.weight]
-            if isinstance(block.shortcut, nn.Conv2d):
-                weights.append(block.shortcut.weight)
-            own = isinstance(block.shortcut, nn.Conv2d)
-            layout += [block.conv1.stride[0], int(own), int(block.activated_shortcut)]
+            own = [block.shortcut.weight] if isinstance(block.shortcut, nn.Conv2d) else []
+            weights += own
+            layout += [block.conv1.stride[0], len(own), int(block.activated_shortcut)]
         return [*norms, self.norm], weights, layout
 
 

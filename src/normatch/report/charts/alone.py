@@ -26,7 +26,7 @@ def alone(chart: str, series: Sequence[Series] = ()) -> str:
     width, height = float(found[1]), float(found[2])
     entries, rows = _legend(series, width)
     top = 8 + ROW * rows
-    # Browsers differ in which of the two they heed: the attributes of an inner drawing, or its style.
+    # Browsers differ in which they follow: the attributes of an inner drawing, or its style. So both are set.
     inner = chart.replace("<svg ", f'<svg y="{top}" width="{width:g}" height="{height:g}" ', 1)
     rules = f"svg {{ font-family: system-ui, sans-serif; }} .chart {{ width: {width:g}px; height: {height:g}px; }}"
     ground = element("rect", width=width, height=height + top, rx=6, style="fill: var(--card)")

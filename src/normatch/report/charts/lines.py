@@ -38,8 +38,8 @@ def line_chart(
     ticks = round_ticks(
         min(values) if low is None else min(low, *values), max(values) if high is None else max(high, *values)
     )
-    steps = round_ticks(0, max(x for s in series for x, _ in s.points), 5)
     last = max(x for s in series for x, _ in s.points)
+    steps = round_ticks(0, last)
     x_axis = Axis(0, last, LEFT, WIDTH - RIGHT)
     y_axis = Axis(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     body = [_grid_line(y_axis(t), form(t)) for t in ticks]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from normatch.engine.progress import Lines, counting, decoding, downloading
+from normatch.bars import counting, decoding, downloading
 
 on_both = pytest.mark.parametrize("terminal", [True, False])
 
@@ -35,10 +35,10 @@ def test_counting_is_seen_on_a_terminal_alone(terminal: bool, monkeypatch: pytes
 @on_both
 def test_decoding_is_a_bar_or_a_line_every_few_seconds(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_of(terminal, monkeypatch)
-    monkeypatch.setattr(Lines, "SECONDS", 0.0)
+    monkeypatch.setattr("normatch.bars.SECONDS", 0.0)
     with decoding() as told:
         told(3, 7)
-        monkeypatch.setattr(Lines, "SECONDS", 1000.0)
+        monkeypatch.setattr("normatch.bars.SECONDS", 1000.0)
         told(7, 7)
     if terminal:
         assert "decoding images" in screen.getvalue()

@@ -1,0 +1,178 @@
+"""The training loop: steps, with evaluations, records, warnings and checkpoints where they are due."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from normatch.data import UNKNOWN, Dataset, HostPool, Pool
+from normatch.engine import checkpoint
+from normatch.engine.diagnosis import NOT_FINITE, Case, Diagnosis
+from normatch.engine.feed import make_pool
+from normatch.engine.job import Job
+from normatch.engine.progress import Progress
+from normatch.engine.recorder import Record, Recorder
+from normatch.engine.reference import class_mean_accuracy
+from normatch.engine.step import Step
+from normatch.errors import UserError
+from normatch.inference import features, logits
+from normatch.methods import Embedding, Method
+
+__all__ = ["Loop", "Turns"]
+
+Turns = Callable[[], AbstractContextManager[object]]
+"""Makes a context that is entered when a run may train, and left when another may: for runs that share a GPU."""
+
+LABELLED_SEEN = 256
+"""Labelled items, evenly spaced, on which accuracy shows whether a run fits its labels at all."""
+
+
+class Loop:
+    """Steps, with evaluations, records and checkpoints where they are due."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.config = job.config
+        self.pool = self.pool_of(job.corpus.train)
+        self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
+        self.diagnosis = Diagnosis(_case(job))
+        self.seconds = 0.0
+        """Training time up to the newest record, over all starts of the run."""
+        labelled = job.split.labelled
+        self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SEEN)])
+        self.held_out: dict[str, Pool | HostPool] = {}
+        """Items to score on, by name; only those whose class is known."""
+        test = job.corpus.test
+        if test is not None and len(known := np.flatnonzero(test.labels != UNKNOWN)):
+            self.held_out["test"] = self.pool_of(test).subset(known)
+        if len(job.split.validation):
+            self.held_out["validation"] = self.pool.subset(job.split.validation)
+
+    def pool_of(self, dataset: Dataset) -> Pool | HostPool:
+        """The data set's items, on the device or in host memory, where this run keeps its inputs."""
+        return make_pool(dataset, self.job.runtime.device, self.job.on_host)
+
+    def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None, turns: Turns | None = None) -> None:
+        """Train to the last step; checkpoints go into a folder, or nowhere."""
+        config, step = self.config, self.step
+        self._begin(recorder, progress)
+        clock = _Clock(self.seconds, step.done)
+        with contextlib.ExitStack() as stack:
+            stack.callback(step.feed.close)
+            writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
+            while step.done < config.steps:
+                if turns is not None and step.settled:
+                    with clock.stopped(), progress.busy("waiting for its turn"):
+                        stack.enter_context(turns())
+                    turns = None
+                if step.done % config.epoch == 0:
+                    step.method.begin_epoch(step.done // config.epoch, self._embed)
+                step()
+                record = self._metrics_due(clock)
+                if record:
+                    self.seconds = clock.seconds
+                    recorder.write(step.done, Record(seconds=self.seconds) | record)
+                    progress(step.done, config.steps, record)
+                    self._diagnose(record, recorder, progress)
+                if self._due(config.checkpoint_every):
+                    if not _finite(step.method):
+                        # The last update made weights that are not finite; the loss would show it a step later.
+                        self._diagnose({"loss": None}, recorder, progress)
+                    if writer is not None:
+                        writer.save(step.done, step.state())
+
+    def _begin(self, recorder: Recorder, progress: Progress) -> None:
+        """Get ready for the first step, and report what is known before it."""
+        self.step.method.train()
+        self.step.progress = progress
+        if self.step.runtime.eager_because:
+            progress.note(f"steps run eagerly: {self.step.runtime.eager_because}")
+        recorder.warn(self.diagnosis.alarms)
+        for alarm in self.diagnosis.alarms:
+            progress.warn(alarm)
+
+    def _due(self, every: int | None) -> bool:
+        """Whether something is to be done after this step: ``every`` so many, or once an epoch; and after the last."""
+        return self.step.done == self.config.steps or self.step.done % (every or self.config.epoch) == 0
+
+    def _metrics_due(self, clock: "_Clock") -> Record:
+        """The metrics that are due after this step; empty after most steps."""
+        record: Record = {}
+        if self._due(self.config.log_every):
+            record |= self.step.meter.read()
+            record["steps_per_second"] = clock.speed(self.step.done)
+        if self._due(self.config.evaluate_every):
+            record |= self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
+        return record
+
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
+        return {f"{name}/accuracy": self._accuracy(items) for name, items in self.held_out.items()}
+
+    def _accuracy(self, items: Pool | HostPool) -> float:
+        correct = logits(self.step.average.model, items.inputs).argmax(1) == items.labels
+        return correct.double().mean().item()
+
+    def _diagnose(self, record: Record, recorder: Recorder, progress: Progress) -> None:
+        """Report what a record shows to be wrong; what is not finite ends the run before a checkpoint keeps it."""
+        new = self.diagnosis.see(self.step.done, record)
+        if new:
+            recorder.warn(self.diagnosis.alarms)
+        for alarm in new:
+            progress.warn(alarm)
+            if alarm.name == NOT_FINITE:
+                raise UserError(f"training stopped at step {alarm.step}: {alarm.message}; {alarm.remedy}")
+
+    def _embed(self) -> Embedding:
+        labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
+        z, z_unlabelled = (features(self.step.average.model, pool.inputs) for pool in (labelled, unlabelled))
+        return Embedding(z, labelled.labels, z_unlabelled)
+
+
+class _Clock:
+    """The time of a run, over all its starts, and the speed of its steps."""
+
+    def __init__(self, seconds: float, done: int) -> None:
+        now = time.perf_counter()
+        self._start, self._asked, self._done = now - seconds, now, done
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def speed(self, done: int) -> float:
+        """Steps a second since the last call."""
+        now = time.perf_counter()
+        speed = (done - self._done) / (now - self._asked)
+        self._asked, self._done = now, done
+        return speed
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Time within the block is not counted."""
+        before = time.perf_counter()
+        yield
+        waited = time.perf_counter() - before
+        self._start, self._asked = self._start + waited, self._asked + waited
+
+
+def _case(job: Job) -> Case:
+    train, split, config = job.corpus.train, job.split, job.config
+    counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
+    validating = len(split.validation)
+    return Case(
+        classes=train.classes,
+        labels=tuple(counts.tolist()),
+        steps=config.steps,
+        epoch=config.epoch,
+        validation=validating,
+        reference=class_mean_accuracy(train, split.labelled, split.validation) if validating else None,
+    )
+
+
+def _finite(method: Method) -> bool:
+    return bool(torch.stack([p.isfinite().all() for p in method.parameters()]).all())

@@ -1,0 +1,35 @@
+"""What one step measures: its losses, the method's own metrics, and the curves of its pseudo-labels."""
+
+import torch
+from torch import Tensor
+
+from normatch.engine.curves import Mean, pseudo_label_curves
+from normatch.errors import UserError
+from normatch.methods import Outcome
+
+__all__ = ["RESERVED", "RESERVED_PREFIXES", "step_means"]
+
+RESERVED = ("step", "seconds", "steps_per_second", "loss")
+RESERVED_PREFIXES = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
+"""Names in a record that are the engine's own: no metric of a method may have them."""
+
+
+def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
+    """All of them by name, as open means; ``truth`` are the true labels of the unlabelled images."""
+    one = torch.ones((), device=loss.device)
+    _check_metrics(outcome.metrics)
+    values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
+    means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
+    if outcome.pseudo is not None:
+        means |= pseudo_label_curves(outcome.pseudo, truth, classes)
+    return means
+
+
+def _check_metrics(metrics: dict[str, Tensor]) -> None:
+    """A record has one place for a name: what a method measures must not hide what is measured beside it."""
+    for name, value in metrics.items():
+        if name in RESERVED or name.startswith(RESERVED_PREFIXES):
+            raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")
+        if not isinstance(value, Tensor) or value.ndim:
+            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"metric {name!r} of the method is {what}: give a tensor of one number, of shape ()")
