@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from normatch.errors import UserError
+from normatch.errors import UserError, going_on
 from normatch.files import FULL
 
 __all__ = ["main"]
@@ -47,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         print(f"normatch: {where}{error.strerror}; mend that, or choose another place", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        goes_on = {"train": "; the run goes on with --resume", "reproduce": "; called again, it goes on"}
-        print(f"normatch: stopped{goes_on.get(verb, '')}", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        said = str(stop) or ("called again, it goes on" if verb == "reproduce" else "")
+        print(f"normatch: stopped{said and '; '}{said}", file=sys.stderr)
         return 1
     return 0
 
@@ -71,7 +71,8 @@ def train(argv: list[str]) -> None:
         "cache": option(bool, True, "Keep decoded images for the next start: see normatch data cache."),
     }
     config, given = parse_run("train", argv, own)
-    finished = given.resume and Run(run_folder(config, given.out)).finished
+    kept = Run(run_folder(config, given.out))
+    finished = given.resume and kept.finished
     with decoding() as told:
         made = plan(
             config,
@@ -83,15 +84,19 @@ def train(argv: list[str]) -> None:
             reading=Reading(given.cache, told),
         )
     print(made.describe(), end="", flush=True)
-    with shown(f"{config.name} {config.method}") as progress:
-        run = run_training(
-            anywhere(made.config),
-            given.out,
-            resume=given.resume,
-            progress=progress,
-            corpus=made.corpus,
-            reading=Reading(given.cache),
-        )
+    try:
+        with shown(f"{config.name} {config.method}") as progress:
+            run = run_training(
+                anywhere(made.config),
+                given.out,
+                resume=given.resume,
+                progress=progress,
+                corpus=made.corpus,
+                reading=Reading(given.cache),
+            )
+    except KeyboardInterrupt:
+        # Before its folder is there, nothing can go on.
+        raise KeyboardInterrupt(*[f"it goes on with {going_on(kept.path)}"] if kept.path.is_dir() else []) from None
     print(f"{'finished before: ' if finished else ''}{run.describe()}")
 
 
@@ -238,8 +243,7 @@ def data(argv: list[str]) -> None:
         cache: bool = True,
         json: bool = False,
     ) -> None:
-        """Count and compare what is in a data set: classes, sizes, unreadable and ignored files, duplicates,
-        leaks, conflicts.
+        """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
 
         Args:
             data: A folder of images, a CSV manifest, an .npz file or the name of a data set.
