@@ -4,14 +4,14 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from normatch.data.folder import Listing, Listings
+from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
 
 __all__ = ["list_manifest"]
 
-NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>"})
-"""How arrays and data frames write that a label is unknown; but a class may be called so, and only its user knows."""
+NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>", *UNLABELLED})
+"""How arrays, data frames and folders write that a label is unknown; a class may be called so, as its user knows."""
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
