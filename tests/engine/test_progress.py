@@ -59,3 +59,18 @@ def test_each_file_that_comes_has_a_bar_or_a_line_at_its_end(terminal: bool, mon
         assert "20/? bytes" in screen.getvalue()
     else:
         assert screen.getvalue() == "a.tar  50 bytes\n"
+
+
+def test_every_line_of_a_run_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of an evaluation has no speed: the last one known is shown."""
+    screen = screen_of(False, monkeypatch)
+    monkeypatch.setattr(Lines, "SECONDS", 0.0)
+    lines = Lines("mine")
+    lines(1, 10, {"step": 1, "test/accuracy": 0.5})
+    lines(4, 10, {"step": 4, "steps_per_second": 2.0})
+    lines(6, 10, {"step": 6, "test/accuracy": 0.75})
+    assert screen.getvalue().splitlines() == [
+        "mine  1/10  test 50.00%",
+        "mine  4/10  2.0 steps/s  0:00:03 left  test 50.00%",
+        "mine  6/10  2.0 steps/s  0:00:02 left  test 75.00%",
+    ]
