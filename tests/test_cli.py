@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,15 @@ def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[
     assert shown.startswith("finished before: ")
     assert str(run) in shown
     assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
+
+
+def test_a_run_ends_with_what_can_be_done_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "my run"
+    assert main(["train", "digits-40", *QUICK, "--out", str(out)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"next: normatch report '{out}', or normatch predict '{out}' NEW --out labels.csv"
+    said = last.removeprefix("next: ").split(", or ")[0]
+    assert main(shlex.split(said)[1:]) == 0
 
 
 def test_a_recipe_may_stand_anywhere() -> None:

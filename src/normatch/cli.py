@@ -3,6 +3,7 @@
 import io
 import json as jsonlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,6 +99,8 @@ def train(argv: list[str]) -> None:
         # Before its folder is there, nothing can go on.
         raise KeyboardInterrupt(*[f"it goes on with {going_on(kept.path)}"] if kept.path.is_dir() else []) from None
     print(f"{'finished before: ' if finished else ''}{run.describe()}")
+    place = shlex.quote(str(run.path))
+    print(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
 
 
 def evaluate(argv: list[str]) -> None:

@@ -102,7 +102,7 @@ def describe(report: dict[str, Any]) -> str:
         for entry in report["classes"]
     ]
     lines += [f"! {line}" for line in report["remarks"]]
-    lines += _named("unreadable", report["unreadable"])
+    lines += _named("unreadable, and left out of training with --on-bad-image skip", report["unreadable"])
     ignored = report["ignored"]
     lines += [f"! {said}" for said in [other_kinds(ignored["kinds"])] if said]
     lines += _named("ignored, a link that leads nowhere", ignored["dangling"])
