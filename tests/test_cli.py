@@ -142,6 +142,18 @@ def test_a_run_ends_with_what_can_be_done_next(tmp_path: Path, capsys: pytest.Ca
     assert main(shlex.split(said)[1:]) == 0
 
 
+def test_home_is_meant_where_the_shell_left_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in --out=~/run: a folder called ~ would be removed with more than was meant."""
+    monkeypatch.setenv("HOME", str(run.parent))
+    monkeypatch.chdir(tmp_path)
+    for argv in (["report", "~/run", "--out=~/page.html"], ["report", "~/run", "--out", "~/another.html"]):
+        assert main(argv) == 0
+    assert capsys.readouterr().out.split() == [str(run.parent / name) for name in ("page.html", "another.html")]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_recipe_may_stand_anywhere() -> None:
     first, last = (parse_run("train", argv, {})[0] for argv in (["svhn-40", "--seed", "1"], ["--seed", "1", "svhn-40"]))
     assert first == last

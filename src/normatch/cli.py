@@ -20,7 +20,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; what the user can mend is one line on standard error and exit code 2."""
-    verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    verb, *rest = [_at_home(word) for word in (sys.argv[1:] if argv is None else argv)] or ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # As standard error has it: the name of a file need not be text, and must still be shown.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -473,6 +473,14 @@ def _run(verb: Callable[..., None], name: str, argv: list[str]) -> None:
     from normatch.arguments import parse
 
     parse(verb, name, argv)
+
+
+def _at_home(word: str) -> str:
+    """A path that the shell left as it was, such as ``--out=~/runs``: nobody wants a folder called ``~``."""
+    flag, equals, value = word.partition("=")
+    if equals and flag.startswith("--"):
+        return f"{flag}={os.path.expanduser(value)}"
+    return os.path.expanduser(word)
 
 
 def _help() -> str:
