@@ -148,6 +148,7 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (made.config.steps, made.config.epoch) == (1056, 33)
     assert "10 minutes at 2.00 steps/s" in made.describe()
     slow = choose(arrays(tmp_path / "x.npz"), minutes=1)
+    assert "1 minute at" in slow.describe()
     assert (slow.config.steps, slow.config.epoch) == (76, 9), "evaluations may take a fifth of the time"
     with pytest.raises(UserError, match="too few for one step"):
         choose(arrays(tmp_path / "x.npz"), minutes=0.1)

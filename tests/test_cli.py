@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,10 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
             main([verb, "--help"])
         assert stop.value.code == 0
         assert "usage: normatch" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["data", "--help"])
+    about = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    assert [line.endswith(".") for line in about] == [True] * 3
 
 
 def test_eval_prints_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +102,7 @@ def test_predict_can_skip_what_is_unreadable(run: Path, tmp_path: Path, capsys: 
     assert main(["predict", str(run), str(tmp_path), "--on-bad-image", "skip"]) == 0
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 2
-    assert "1 unreadable images skipped" in shown.err
+    assert "1 unreadable image skipped" in shown.err
     assert f"{tmp_path / 'b.png'}: it is no image of a known kind\n" in shown.err
 
 
@@ -126,6 +131,27 @@ def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[
     assert shown.startswith("finished before: ")
     assert str(run) in shown
     assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
+
+
+def test_a_run_ends_with_what_can_be_done_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "my run"
+    assert main(["train", "digits-40", *QUICK, "--out", str(out)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"next: normatch report '{out}', or normatch predict '{out}' NEW --out labels.csv"
+    said = last.removeprefix("next: ").split(", or ")[0]
+    assert main(shlex.split(said)[1:]) == 0
+
+
+def test_home_is_meant_where_the_shell_left_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in --out=~/run: a folder called ~ would be removed with more than was meant."""
+    monkeypatch.setenv("HOME", str(run.parent))
+    monkeypatch.chdir(tmp_path)
+    for argv in (["report", "~/run", "--out=~/page.html"], ["report", "~/run", "--out", "~/another.html"]):
+        assert main(argv) == 0
+    assert capsys.readouterr().out.split() == [str(run.parent / name) for name in ("page.html", "another.html")]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_recipe_may_stand_anywhere() -> None:
@@ -158,7 +184,7 @@ def test_own_folder_with_an_unreadable_image(tmp_path: Path, capsys: pytest.Capt
     argv = ["train", *QUICK, "--data", str(tmp_path / "pets"), "--out", str(tmp_path / "run")]
     assert "broken.png" in error_of(capsys, *argv)
     assert main([*argv, "--on-bad-image", "skip"]) == 0
-    assert "1 unreadable images skipped" in capsys.readouterr().out
+    assert "1 unreadable image skipped" in capsys.readouterr().out
     (skipped,) = json.loads((tmp_path / "run" / "result.json").read_text())["skipped"]
     assert "broken.png" in skipped
 
@@ -237,10 +263,35 @@ def test_the_cache_is_shown_and_cleared(
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["images"], row["source"]) == (2, str(tmp_path / "pets"))
     assert main(["data", "cache"]) == 0
-    assert "1 entries" in capsys.readouterr().out
+    assert "1 entry" in capsys.readouterr().out
     assert main(["data", "cache", "--clear"]) == 0
     assert "deleted" in capsys.readouterr().out
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_stopped_by_hand_it_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only what has begun goes on: while data is read, there is no run yet."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    argv = ["train", "digits-40", *QUICK, "--out", str(tmp_path / "my run")]
+    for where, says in (
+        ("normatch.choices.open_corpus", "normatch: stopped\n"),
+        ("normatch.engine.run.Run.create", "normatch: stopped\n"),
+        (
+            "normatch.engine.progress.Lines.__call__",
+            f"normatch: stopped; it goes on with normatch train --out '{tmp_path / 'my run'}' --resume\n",
+        ),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, stop)
+            patch.setattr("normatch.engine.progress.Lines.SECONDS", 0.0)
+            assert main(argv) == 1
+        assert capsys.readouterr().err == says
+    assert main(["train", "--out", str(tmp_path / "my run"), "--resume"]) == 0
 
 
 def test_a_full_disk_is_one_line(

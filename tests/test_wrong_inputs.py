@@ -136,6 +136,63 @@ WRONG = {
     "a recipe": Wrong("train digits-41", "unknown recipe 'digits-41'"),
     "a flag": Wrong("train --stepz 3", "did you mean --steps?"),
     "a number": Wrong("train --steps abc", "--steps"),
+    "a number in words": Wrong("train --steps 1e4", "train: --steps is '1e4': give a whole number; see"),
+    "a size in two numbers": Wrong(
+        "train --image-size 32x32", "train: --image-size is '32x32': give a whole number; see"
+    ),
+    "minutes with their unit": Wrong("train --minutes 10m", "train: --minutes is '10m': give a number; see"),
+    "a share in percent": Wrong("train --validation 50%", "train: --validation is '50%': give a number; see"),
+    "a longer flag": Wrong("train --batch-size 3", "did you mean --batch?"),
+    "a longer flag of another verb": Wrong("predict run x.png --output x.csv", "did you mean --out?"),
+    "a folder with a blank that lacks quotes": Wrong(
+        "train --data my cats", "unknown recipe 'cats' beside --data my: put quotes round a path with blanks"
+    ),
+    "a folder with a blank where a recipe belongs": Wrong(
+        "train 'my pets'", "give your own data as --data 'my pets'", folders("my pets")
+    ),
+    "a backbone for own data": Wrong("train --data pets --backbone resnet18", "did you mean 'resnet-18'?", pets),
+    "a backbone that takes no pictures": Wrong(
+        "train --data pets --backbone mlp", "backbone 'mlp' does not take", pets
+    ),
+    "parts in capitals": Wrong(
+        "train --data pets",
+        "pets/Test has folders in it: if it is no class, call it 'test'",
+        pictures("pets/Test/cat/1.png", "pets/Train/cat/1.png", "pets/Train/dog/1.png"),
+    ),
+    "a word where there is no label": Wrong(
+        "train --data list.csv",
+        "line 2: the label is 'unlabeled'; leave it empty",
+        and_file("list.csv", "path,label\npets/cat/1.png,unlabeled\n"),
+    ),
+    "nowhere to put a sheet": Wrong(
+        "data inspect pets --sheet nowhere/s.png", "nowhere is no folder that can be written to", pets
+    ),
+    "a sheet that is a folder": Wrong("data inspect pets --sheet s.png", "s.png is a folder", folders("s.png")),
+    "an unfinished run to report": Wrong(
+        "report run",
+        "run is not finished: continue it with normatch train --out run --resume",
+        removed("result.json"),
+        "digits",
+    ),
+    "a file of weights for a run": Wrong(
+        "eval run/model.safetensors", "run/model.safetensors is no run (it has no config.json)", uses="digits"
+    ),
+    "a run and its pictures the wrong way round": Wrong("predict pets run", "pets has no model.json", pets, "digits"),
+    "a pattern that finds nothing": Wrong(
+        "predict run 'pets/*.jpg'", "no such file or folder: pets/*.jpg", pets, "digits"
+    ),
+    "a manifest to predict": Wrong(
+        "predict run list.csv", "list.csv: it is no image of a known kind", and_file("list.csv", "path\n"), "digits"
+    ),
+    "channels that are no colours": Wrong(
+        "train --data x.npz",
+        "give uint8 images (N, H, W, 1 or 3)",
+        arrays(images=np.zeros((20, 8, 8, 6), np.uint8), labels=Y),
+    ),
+    "an archive": Wrong("train --data pets.zip", "give a folder of images, a .csv", and_file("pets.zip", b"PK")),
+    "one picture": Wrong("train --data pets/cat/1.png", "give a folder of images, a .csv file", pets),
+    "a run twice": Wrong("compare run run", "run is given twice", uses="digits"),
+    "a format that its name denies": Wrong("export run --out m.pt2", "of format onnx ends in .onnx", uses="digits"),
     "no steps": Wrong("train --steps 0", "steps is 0: give a whole number of at least 1"),
     "a method": Wrong("train --method normach", "did you mean 'normatch'?"),
     "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
@@ -325,6 +382,9 @@ WRONG = {
     ),
     "nothing held out": Wrong("eval run --on validation", "has no validation items", uses="digits"),
     "data that is gone": Wrong("eval run", "no such folder or file", uses="vectors"),
+    "a path that leads nowhere": Wrong(
+        "train --data ./pets", "data is './pets': no such folder or file; if it has moved, put it or a link to it there"
+    ),
     "data with other classes": Wrong(
         "eval run",
         "its classes or the size of its items are others now",

@@ -7,7 +7,8 @@ import inspect
 import io
 import os
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,8 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
             parsed = tyro.cli(_later(kind), prog=f"normatch {verb}", args=argv)
     except SystemExit as stop:
         if stop.code:
-            raise UserError(f"{verb}: {_one_line(shown.getvalue())}; see normatch {verb} --help") from None
+            flags = [f"--{name.replace('_', '-')}" for name in inspect.signature(kind).parameters]
+            raise UserError(f"{verb}: {_one_line(shown.getvalue(), flags)}; see normatch {verb} --help") from None
         raise
     return parsed() if inspect.isfunction(kind) else parsed
 
@@ -106,7 +108,12 @@ def _base(recipe: str | None, argv: list[str]) -> Config:
     """Where the defaults come from."""
     data = _value_of(argv, "--data")
     if recipe is not None and recipe not in recipes and Path(recipe).expanduser().exists():
-        raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {recipe}")
+        quoted = shlex.quote(recipe)
+        raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {quoted}")
+    if recipe is not None and recipe not in recipes and data is not None:
+        raise UserError(
+            f"unknown recipe {recipe!r} beside --data {data}: put quotes round a path with blanks, or leave it out"
+        )
     if recipe is None and data is not None and data not in sources:
         base = own(data)
     else:
@@ -155,8 +162,9 @@ def _value_of(argv: list[str], flag: str) -> str | None:
     return None
 
 
-def _one_line(box: str) -> str:
-    """The message of the parser's framed text, and the flag it suggests.
+def _one_line(box: str, flags: Iterable[str]) -> str:
+    """The message of the parser's framed text, and the flag it suggests, or the one of ``flags`` that the wrong one
+    begins with: --batch for --batch-size.
 
     The frame's sections are parted by rules; drawn in ASCII, it begins with a section that is only a title.
     """
@@ -167,5 +175,12 @@ def _one_line(box: str) -> str:
         elif line and not line.startswith(("╭", "╰")):
             sections[-1].append(line)
     message = " ".join(sections[0] if "╭" in box else sections[min(1, len(sections) - 1)])
+    number = re.match(r"Error parsing (\S+): .*(int|float)\W.*'(.*)'$", message)
+    if number:
+        flag, kind, value = number.groups()
+        return f"{flag} is {value!r}: give a {'whole number' if kind == 'int' else 'number'}"
     close = next((s[1].split()[0].rstrip(",") for s in sections if s and s[0].startswith("Perhaps you meant")), None)
+    wrong = re.match(r"Unrecognized options: (--[^\s,=]+)", message)
+    if wrong and not close:
+        close = max((flag for flag in flags if wrong[1].startswith(flag)), key=len, default=None)
     return message.rstrip(".") + (f"; did you mean {close}?" if close else "")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import aligned
+from normatch.columns import aligned, counted
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Reading, load_corpus, sources
 from normatch.data.dataset import nearly_equal
@@ -22,7 +22,7 @@ from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import SIZES
-from normatch.nets import SMALL, find_backbone, suitable_backbone
+from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
 
 __all__ = ["Plan", "choose", "plan"]
 
@@ -132,15 +132,15 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
 
 
 def _must_be_possible(config: Config) -> None:
-    """Raise UserError before any image is decoded where no network, or not the named one, takes the image size."""
+    """Raise UserError before any image is decoded where no network has the name, or none takes the image size."""
+    backbone = find_backbone(config.backbone) if config.backbone != "auto" else None
     if config.image_size is not None and config.image_size >= 1:
         shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
-        if config.backbone == "auto":
+        if backbone is None:
             suitable_backbone(shapes[1])
-        elif not any(find_backbone(config.backbone).supports(shape) for shape in shapes):
-            takes = find_backbone(config.backbone).shapes
+        elif not any(backbone.supports(shape) for shape in shapes):
             raise UserError(
-                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {takes}: "
+                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.shapes}: "
                 "choose another of the two"
             )
 
@@ -168,6 +168,8 @@ def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
         small = name != suitable_backbone(shape)
         why = f"quick without a GPU on items of {dimensions}" if small else f"suits items of {dimensions}"
         choices.set("backbone", name, why)
+    else:
+        fitting_backbone(choices.config.backbone, shape)
 
 
 def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
@@ -245,7 +247,9 @@ def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
 
 
 def _pace_reason(minutes: float, speed: Pace) -> str:
-    return f"{minutes:g} minutes at {1 / speed.step:.2f} steps/s, measured here and now"
+    return (
+        f"{minutes:g} {'minute' if minutes == 1 else 'minutes'} at {1 / speed.step:.2f} steps/s, measured here and now"
+    )
 
 
 def _found(config: Config, corpus: Corpus) -> str:
@@ -259,7 +263,7 @@ def _found(config: Config, corpus: Corpus) -> str:
     if corpus.test is not None:
         parts.append(f"{len(corpus.test):,} test items")
     if skipped:
-        parts.append(f"{skipped:,} unreadable files skipped")
+        parts.append(f"{counted(skipped, 'unreadable file')} skipped")
     # A manifest says itself which files it wants, and a data set has those it has.
     places = (config.unlabelled, config.data if config.data not in sources else None)
     ignored = other_files(Path(place).expanduser() for place in places if place is not None)

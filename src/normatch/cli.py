@@ -3,12 +3,13 @@
 import io
 import json as jsonlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from normatch.errors import UserError
+from normatch.errors import UserError, going_on
 from normatch.files import FULL
 
 __all__ = ["main"]
@@ -19,7 +20,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; what the user can mend is one line on standard error and exit code 2."""
-    verb, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    verb, *rest = [_at_home(word) for word in (sys.argv[1:] if argv is None else argv)] or ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # As standard error has it: the name of a file need not be text, and must still be shown.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -47,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         print(f"normatch: {where}{error.strerror}; mend that, or choose another place", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        goes_on = {"train": "; the run goes on with --resume", "reproduce": "; called again, it goes on"}
-        print(f"normatch: stopped{goes_on.get(verb, '')}", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        said = str(stop) or ("called again, it goes on" if verb == "reproduce" else "")
+        print(f"normatch: stopped{said and '; '}{said}", file=sys.stderr)
         return 1
     return 0
 
@@ -72,7 +73,8 @@ def train(argv: list[str]) -> None:
         "cache": option(bool, True, "Keep decoded images for the next start: see normatch data cache."),
     }
     config, given = parse_run("train", argv, own)
-    finished = given.resume and Run(run_folder(config, given.out)).finished
+    kept = Run(run_folder(config, given.out))
+    finished = given.resume and kept.finished
     with decoding() as on_decoded:
         made = plan(
             config,
@@ -84,16 +86,23 @@ def train(argv: list[str]) -> None:
             reading=Reading(given.cache, on_decoded),
         )
     print(made.describe(), end="", flush=True)
-    with shown(f"{config.name} {config.method}") as progress:
-        run = run_training(
-            with_absolute_paths(made.config),
-            given.out,
-            resume=given.resume,
-            progress=progress,
-            corpus=made.corpus,
-            reading=Reading(given.cache),
-        )
+    try:
+        with shown(f"{config.name} {config.method}") as progress:
+            run = run_training(
+                with_absolute_paths(made.config),
+                given.out,
+                resume=given.resume,
+                progress=progress,
+                corpus=made.corpus,
+                reading=Reading(given.cache),
+            )
+    except KeyboardInterrupt:
+        if not kept.path.is_dir():
+            raise
+        raise KeyboardInterrupt(f"it goes on with {going_on(kept.path)}") from None
     print(f"{'finished before: ' if finished else ''}{run.describe()}")
+    place = shlex.quote(str(run.path))
+    print(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
 
 
 def evaluate(argv: list[str]) -> None:
@@ -239,8 +248,7 @@ def data(argv: list[str]) -> None:
         cache: bool = True,
         json: bool = False,
     ) -> None:
-        """Count and compare what is in a data set: classes, sizes, unreadable and ignored files, duplicates,
-        leaks, conflicts.
+        """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
 
         Args:
             data: A folder of images, a CSV manifest, an .npz file or the name of a data set.
@@ -468,6 +476,14 @@ def _run(verb: Callable[..., None], name: str, argv: list[str]) -> None:
     from normatch.arguments import parse
 
     parse(verb, name, argv)
+
+
+def _at_home(word: str) -> str:
+    """A path that the shell left as it was, such as ``--out=~/runs``: nobody wants a folder called ``~``."""
+    flag, equals, value = word.partition("=")
+    if equals and flag.startswith("--"):
+        return f"{flag}={os.path.expanduser(value)}"
+    return os.path.expanduser(word)
 
 
 def _help() -> str:

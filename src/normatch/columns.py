@@ -1,8 +1,8 @@
-"""Rows of words as text: columns for a terminal, tables in Markdown. The first row is the head."""
+"""Rows of words as text: columns for a terminal, tables in Markdown, where the first row is the head; and counts."""
 
 from collections.abc import Sequence
 
-__all__ = ["aligned", "markdown"]
+__all__ = ["aligned", "counted", "markdown"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -12,6 +12,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """
+    >>> counted(1, "image"), counted(3002, "image"), counted(2, "entry", "entries")
+    ('1 image', '3,002 images', '2 entries')
+    """
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -1,6 +1,9 @@
 """The one error that is the user's to mend: a line naming the thing, its value and the remedy."""
 
-__all__ = ["UserError", "reason"]
+import shlex
+from pathlib import Path
+
+__all__ = ["UserError", "going_on", "reason"]
 
 
 class UserError(ValueError):
@@ -15,3 +18,12 @@ def reason(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def going_on(folder: Path) -> str:
+    """The command that continues the run in a folder, fit to be copied.
+
+    >>> going_on(Path("runs/my cats"))
+    "normatch train --out 'runs/my cats' --resume"
+    """
+    return f"normatch train --out {shlex.quote(str(folder))} --resume"

@@ -45,7 +45,7 @@ def must_be_free(path: Path, *, force: bool = False) -> None:
     if path.exists() and not force:
         raise UserError(f"{path} exists already: choose another --out, or replace it with --force")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"cannot write {path}: {path.parent} is no folder that can be written to; choose another --out")
+        raise UserError(f"cannot write {path}: {path.parent} is no folder that can be written to; choose another place")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 from normatch.cli import main
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
+from normatch.images import sheet as sheets
 from tests.images.test_likeness import crops, recompressed
 
 
@@ -156,8 +157,22 @@ def test_the_sheet_shows_every_class_and_the_unlabelled(folder: Path, tmp_path: 
     assert (titles < 100).any(), "the class's name is drawn"
     with pytest.raises(UserError, match=r"ends in \.png"):
         inspect(str(folder), sheet=tmp_path / "sheet.xyz")
-    with pytest.raises(UserError, match="cannot write"):
-        inspect(str(folder), sheet=tmp_path / "nowhere" / "sheet.png")
+    # Before any image is read: of many, that takes a while.
+    with pytest.raises(UserError, match=r"cannot write .*: .*nowhere is no folder that can be written to"):
+        inspect("no data at all", sheet=tmp_path / "nowhere" / "sheet.png")
+
+
+def test_names_on_the_sheet_are_no_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow's own font has no letters but ASCII's: a font of the system, or the name without its accents."""
+    pictures = np.zeros((1, 8, 8, 3), np.uint8)
+    drawn = {}
+    for fonts in (sheets.FONTS, ()):
+        monkeypatch.setattr(sheets, "FONTS", fonts)
+        for name in ("zäg", "zag", "z中g"):
+            sheets.write_sheet(tmp_path / "sheet.png", [(name, pictures)])
+            drawn[name, bool(fonts)] = (tmp_path / "sheet.png").read_bytes()
+    assert drawn["zäg", False] == drawn["zag", False] != drawn["z中g", False]
+    assert drawn["zag", True] == drawn["zag", False], "plain names look the same everywhere"
 
 
 def test_other_kinds_of_data(tmp_path: Path) -> None:

@@ -106,6 +106,14 @@ def test_folder_with_unlabelled_beside_train(tmp_path: Path) -> None:
     assert load_corpus(str(tmp_path)).train.labels.tolist() == [0, -1]
 
 
+@pytest.mark.parametrize("name", ["Unlabeled", "UNLABELLED"])
+def test_unlabelled_pictures_are_no_class_in_any_case(tmp_path: Path, name: str) -> None:
+    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / name / "deep" / "1.png", random_bytes(9, 9, 3))
+    train = load_corpus(str(tmp_path)).train
+    assert (train.classes, train.labels.tolist()) == (("ape",), [0, -1])
+
+
 def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert "no images in" in complaint(tmp_path)
     save_png(tmp_path / "unlabeled" / "1.png", random_bytes(9, 9, 3))
@@ -117,6 +125,8 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert f"class folder {tmp_path / 'ape'} has no images" in complaint(tmp_path)
     save_png(tmp_path / "ape" / "deep" / "1.png", random_bytes(9, 9, 3))
     assert f"class folder {tmp_path / 'ape'} has folders in it" in complaint(tmp_path)
+    save_png(tmp_path / "Train" / "bee" / "1.png", random_bytes(9, 9, 3))
+    assert f"{tmp_path / 'Train'} has folders in it: if it is no class, call it 'train'" in complaint(tmp_path)
 
 
 def test_test_images_of_an_unknown_class(tmp_path: Path) -> None:
@@ -166,6 +176,7 @@ def test_find_images(tmp_path: Path) -> None:
         ("path,label\na.png,-1.0\n", "line 2: the label is '-1.0'; leave it empty"),
         ("path,label\na.png,NaN\n", "line 2: the label is 'NaN'; leave it empty"),
         ("path,label\na.png,<NA>\n", "line 2: the label is '<NA>'; leave it empty"),
+        ("path,label\na.png,Unlabeled\n", "line 2: the label is 'Unlabeled'; leave it empty"),
     ],
 )
 def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from normatch.config import Config
 from normatch.engine import train
+from normatch.images import Channels
+from normatch.images.decode import decode
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -35,6 +37,22 @@ def desk(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(8, 8), (31, 9), (90, 200)])
+def test_an_exported_model_is_given_what_training_reads(
+    channels: Channels, size: tuple[int, int], tmp_path: Path
+) -> None:
+    """By the function of the page, which needs no normatch."""
+    path = tmp_path / "1.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)).save(path, exif=exif)
+    (source,) = (block for block in blocks("export.md", "python") if "def read" in block)
+    here = {"np": np, "Image": Image, "ImageOps": ImageOps, "shape": (16, 12, channels)}
+    exec(source[source.index("rows, columns, channels =") : source.index("images = ")], here)
+    np.testing.assert_array_equal(here["read"](path), decode(path, (16, 12), channels))  # type: ignore[operator]
 
 
 def do(desk: Path, *argv: str) -> str:

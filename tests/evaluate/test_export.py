@@ -141,7 +141,7 @@ def test_onnx_without_its_libraries(missing: str, run: Path, monkeypatch: pytest
 def test_wrong_wishes_are_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"out is a\.pt2: the name of a file of format onnx ends in \.onnx"):
         export_run(run, "onnx", Path("a.pt2"))
-    with pytest.raises(UserError, match=r"nowhere is no folder that can be written to; choose another --out"):
+    with pytest.raises(UserError, match=r"nowhere is no folder that can be written to; choose another place"):
         export_run(run, "torch", tmp_path / "nowhere" / "a.pt2")
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(UserError, match=r"folder\.onnx is a folder: give the name of a file"):

@@ -92,3 +92,11 @@ def test_the_flow_may_be_the_head() -> None:
     spec = ModelSpec("mlp", (5,), CLASSES, (0.0,) * 5, (1.0,) * 5, head=HeadSpec("nfc", layers=2, hidden=8))
     rows = Predictor(Model(spec)).label(np.random.default_rng(0).normal(size=(6, 5)))
     assert all(row.agree and row.flow_probability == row.probability for row in rows)
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    """Not as a broken image that might be removed."""
+    with pytest.raises(UserError, match="is a folder: give the images in it"):
+        predictor().predict(tmp_path)
+    with pytest.raises(UserError, match="inputs hold a ndarray: give paths of images, or one array"):
+        predictor().predict([IMAGES[0]])

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
 
@@ -352,6 +354,35 @@ def test_unlabelled_items_are_drawn_from_all_of_them(tmp_path: Path, monkeypatch
     assert set(drawn) <= set(run.split.unlabelled.tolist())
     assert drawn != run.split.unlabelled[:20].tolist()
     assert set(labels[drawn]) == {0, 1, 2}
+
+
+def test_pictures_are_called_by_their_files(tmp_path: Path) -> None:
+    """And where only labels that are learnt are known, the page says on what it measures."""
+    rng = np.random.default_rng(0)
+    for i in range(30):
+        # Names in Latin-1, as old archives have them: no text in UTF-8.
+        place = tmp_path / "pets" / ("cat", "dog", "unlabeled")[i % 3] / os.fsdecode(b"\xe4 &%d.png" % i)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(place)
+    short = {"steps": 2, "epoch": 1, "batch": 4, "ratio": 2, "device": "cpu"}
+    run = train(own(str(tmp_path / "pets")).replace(test_share=0.9, **short), tmp_path / "run")
+    page, numbers = check_page(write_report(run.path, device="cpu")), numbers_of(run.path, device="cpu")
+    with (run.path / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        tested = list(csv.DictReader(file))
+    assert numbers["errors"]
+    for case in numbers["errors"]:
+        shown = case["file"].encode("utf-8", "backslashreplace").decode()
+        assert shown == tested[case["item"]]["file"]
+        assert shown in page.words
+    balance = numbers["balance"]
+    assert balance["known"] == balance["learnt"] == len(run.split.labelled)
+    assert any(f"only the {balance['known']} whose labels are learnt have a known class" in said for said in page.words)
+
+
+def test_truth_that_is_not_learnt_needs_no_apology(runs: dict[str, Path], tmp_path: Path) -> None:
+    assert numbers_of(runs["normatch"], device="cpu")["balance"]["learnt"] == 40
+    page = check_page(write_report(runs["normatch"], tmp_path / "page.html", device="cpu"))
+    assert not any("whose labels are learnt" in said for said in page.words)
 
 
 def test_the_pairs_most_often_confused_come_first(runs: dict[str, Path]) -> None:

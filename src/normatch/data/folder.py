@@ -15,6 +15,7 @@ from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
 
 __all__ = [
+    "UNLABELLED",
     "Listing",
     "Listings",
     "find_images",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 UNLABELLED = ("unlabeled", "unlabelled")
+PARTS = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,10 @@ def list_folder(where: Path) -> Listing:
     paths: list[Path] = []
     names: list[str] = []
     for folder in _folders(where):
-        if folder.name not in UNLABELLED:
+        if not _is_unlabelled(folder):
             images = _images(folder)
+            if folder.name.lower() in PARTS and folder.name not in PARTS and _folders(folder):
+                raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
             if not images or _folders(folder):
                 # Rather than to take a folder of folders, such as "validation", for a class.
                 has = "folders in it" if _folders(folder) else f"no images{_instead(folder)}"
@@ -179,8 +183,13 @@ def read_listings(
 
 def _unlabelled(where: Path) -> Listing:
     # At any depth: there is no class that a folder could name by mistake.
-    images = [image for name in UNLABELLED if (where / name).is_dir() for image in _images(where / name, deep=True)]
+    images = [image for folder in _folders(where) if _is_unlabelled(folder) for image in _images(folder, deep=True)]
     return Listing(tuple(images), (None,) * len(images))
+
+
+def _is_unlabelled(folder: Path) -> bool:
+    # In any case: nobody who writes "Unlabeled" has a class of that name.
+    return folder.name.lower() in UNLABELLED
 
 
 def _instead(where: Path) -> str:

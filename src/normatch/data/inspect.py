@@ -17,7 +17,7 @@ from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import FACTS, decode_all, facts_of
 from normatch.images.likeness import LIKE, NEAR, alike, groups
-from normatch.images.sheet import ACROSS, write_sheet
+from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
 
 __all__ = ["describe", "inspect"]
 
@@ -64,6 +64,8 @@ def inspect(
     Two items are duplicates if their pixels are equal, and near duplicates if they look alike
     (:mod:`normatch.images.likeness`). Nothing is changed, and unreadable files are only listed.
     """
+    if sheet is not None:
+        must_be_drawable(sheet)
     unlabelled = unlabelled.expanduser() if unlabelled else None
     listings = find_listings(data, "skip")
     folders = [unlabelled] if unlabelled else []
@@ -100,7 +102,7 @@ def describe(report: dict[str, Any]) -> str:
         for entry in report["classes"]
     ]
     lines += [f"! {line}" for line in report["remarks"]]
-    lines += _named("unreadable", report["unreadable"])
+    lines += _named("unreadable, and left out of training with --on-bad-image skip", report["unreadable"])
     ignored = report["ignored"]
     lines += [f"! {said}" for said in [other_kinds(ignored["kinds"])] if said]
     lines += _named("ignored, a link that leads nowhere", ignored["dangling"])

@@ -66,13 +66,14 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     if path.is_dir():
         return list_corpus(path)
     if not path.exists():
+        if path.name != data:
+            # With a slash in it, it is meant as a path; a run keeps the whole of it.
+            raise UserError(f"data is {data!r}: no such folder or file; if it has moved, put it or a link to it there")
         close = difflib.get_close_matches(data, sources.names(), n=1)
-        # With a slash in it, it was meant as a path.
-        hint = f"; {FROM_A_PLUG_IN}" if path.name == data else ""
-        hint += f"; did you mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise UserError(
             f"data is {data!r}: no such folder or file, and no data set of that name "
-            f"(there are {', '.join(sources.names())}){hint}"
+            f"(there are {', '.join(sources.names())}); {FROM_A_PLUG_IN}{hint}"
         )
     if path.suffix.lower() == ".csv":
         return list_manifest(path, on_bad)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from normatch.data.folder import Listing, Listings
+from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
 
@@ -14,8 +14,8 @@ __all__ = ["list_manifest"]
 Row = dict[Any, Any]
 """A line by column; under None are values beyond the last one, a column that has none is None."""
 
-NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>"})
-"""How arrays and data frames write that a label is unknown; but a class may be called so, and only its user knows."""
+NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>", *UNLABELLED})
+"""How arrays, data frames and folders write that a label is unknown; a class may be called so, as its user knows."""
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:

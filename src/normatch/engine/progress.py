@@ -127,15 +127,18 @@ class Lines:
         self._title = title
         self._summary = _Summary()
         self._last = time.monotonic()
+        self._speed: float | None = None
 
     def __call__(self, step: int, total: int, record: Record) -> None:
         text = self._summary.update(record)
+        # An evaluation's record has no speed of its own.
+        speed = record.get("steps_per_second")
+        self._speed = speed if isinstance(speed, float) else self._speed
         now = time.monotonic()
         if now - self._last < self.SECONDS and step < total:
             return
         self._last = now
-        speed = record.get("steps_per_second")
-        pace = f"  {speed:.1f} steps/s  {clock((total - step) / speed)} left" if isinstance(speed, float) else ""
+        pace = f"  {self._speed:.1f} steps/s  {clock((total - step) / self._speed)} left" if self._speed else ""
         self.note(f"{step}/{total}{pace}  {text}")
 
     def warn(self, alarm: Alarm) -> None:

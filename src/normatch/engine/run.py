@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import normatch
+from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Split
-from normatch.errors import UserError, reason
+from normatch.errors import UserError, going_on, reason
 from normatch.files import read_json, replacing, write_json
 from normatch.locks import take
 
@@ -111,7 +112,7 @@ class Run:
     def result(self) -> dict[str, Any]:
         """What the run reached: accuracy of the last averaged weights, steps, time, hardware, versions, date."""
         if not self.finished:
-            raise UserError(f"{self.path} is not finished: continue it with --resume")
+            raise UserError(f"{self.path} is not finished: continue it with {going_on(self.path)}")
         result: dict[str, Any] = self._read("result.json")
         return result
 
@@ -126,7 +127,8 @@ class Run:
         result = self.result
         items = f"{result['n']} {result['evaluated_on']} items"
         reached = f"accuracy {result['accuracy']:.2%} on {items}, " if result["n"] else ""
-        skipped = f", {len(result['skipped'])} unreadable images skipped (see result.json)" if result["skipped"] else ""
+        lost = counted(len(result["skipped"]), "unreadable image")
+        skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
         warned = f", warnings: {names} (see warnings.json)" if names else ""
         return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"

@@ -1,5 +1,6 @@
 """A trained model that predicts images, files and arrays."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,7 +97,18 @@ class Predictor:
         shape = self.model.spec.shape
         if isinstance(inputs, np.ndarray):
             return Rows(inputs, shape)
-        return Files([Path(p) for p in ([inputs] if isinstance(inputs, str | Path) else inputs)], shape, on_bad)
+        paths: list[Path] = []
+        for given in [inputs] if isinstance(inputs, str | Path) else inputs:
+            if not isinstance(given, str | os.PathLike):
+                raise UserError(
+                    f"inputs hold a {type(given).__name__}: give paths of images, or one array of all items"
+                )
+            if os.path.isdir(given):
+                raise UserError(
+                    f"{given} is a folder: give the images in it, such as Path({str(given)!r}).rglob('*.png')"
+                )
+            paths.append(Path(given))
+        return Files(paths, shape, on_bad)
 
     def _batches(self, items: Items, batch: int) -> Iterator[tuple[Sequence[str | int], Tensor]]:
         """Names, and inputs as the model takes them, on its device."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from normatch.bars import counting
+from normatch.columns import counted
 from normatch.data import OnBad, find_items
 from normatch.data.ignored import other_files
 from normatch.errors import UserError
@@ -56,9 +57,11 @@ def predict_to(
             write(rows)
             done += len(rows)
             progress(done)
-    skipped = [f"{len(items.skipped)} unreadable images skipped:", *items.skipped] if items.skipped else []
+    skipped = [f"{counted(len(items.skipped), 'unreadable image')} skipped:", *items.skipped] if items.skipped else []
     ignored = other_files(inputs)
-    return "\n".join([f"{done} predictions: {out or 'standard output'}", *([ignored] if ignored else []), *skipped])
+    return "\n".join(
+        [f"{counted(done, 'prediction')}: {out or 'standard output'}", *([ignored] if ignored else []), *skipped]
+    )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import counted
 from normatch.errors import UserError, reason
 from normatch.images.decode import VERSION
 from normatch.images.facts import FACTS
@@ -142,7 +143,7 @@ def describe_cache(folder: Path, rows: list[dict[str, Any]], *, cleared: bool) -
         lines.append(f"{row['bytes'] / 1e6:>10,.1f} MB  {row['written'][:10]}  {what}  {row.get('source', '')}")
     total = sum(row["bytes"] for row in rows) / 1e6
     verb = "deleted" if cleared else "in all"
-    return "\n".join([*lines, f"{total:>10,.1f} MB  {verb}, {len(rows)} entries: {folder}"])
+    return "\n".join([*lines, f"{total:>10,.1f} MB  {verb}, {counted(len(rows), 'entry', 'entries')}: {folder}"])
 
 
 class Part:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GREY",
+    "LEFT_OUT",
     "SUFFIXES",
     "VERSION",
     "Channels",
@@ -41,6 +42,8 @@ Size = int | tuple[int, int]
 GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 DEEP = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
 
+LEFT_OUT = "or leave such out with --on-bad-image skip"
+
 ORIENTATION = 0x0112
 """Exif's tag for which way is up; 5 to 8 are the quarter turns."""
 
@@ -52,7 +55,7 @@ class Unreadable(UserError):
         self.why = _why(path, error)
         # An error of the system, such as a lost network drive, is not the file's.
         self.lasting = getattr(error, "errno", None) in (None, errno.ENOENT)
-        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it, or set on_bad_image to skip")
+        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it, {LEFT_OUT}")
 
 
 def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint8]:

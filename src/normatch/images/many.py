@@ -17,7 +17,7 @@ from normatch.errors import UserError
 from normatch.images.cache import Cache, Entry
 from normatch.images.cores import cores
 from normatch.images.crew import Crew, crew
-from normatch.images.decode import GREY, Channels, Size
+from normatch.images.decode import GREY, LEFT_OUT, Channels, Size
 from normatch.images.facts import FACTS
 from normatch.images.worker import Form, Work
 
@@ -194,10 +194,11 @@ def _common(paths: Sequence[Path]) -> str:
 
 
 def _complaint(paths: Sequence[Path], bad: dict[int, str]) -> UserError:
-    remedy = "or set on_bad_image to skip"
     if len(bad) == 1:
         ((i, why),) = bad.items()
-        return UserError(f"cannot read image {paths[i]}: {why}; replace or remove it, {remedy}")
+        return UserError(f"cannot read image {paths[i]}: {why}; replace or remove it, {LEFT_OUT}")
     named = ", ".join(f"{paths[i]} ({why})" for i, why in list(bad.items())[:NAMED])
     more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
-    return UserError(f"cannot read {len(bad)} of {len(paths)} images: {named}{more}; replace or remove them, {remedy}")
+    return UserError(
+        f"cannot read {len(bad)} of {len(paths)} images: {named}{more}; replace or remove them, {LEFT_OUT}"
+    )

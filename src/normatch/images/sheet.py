@@ -1,19 +1,21 @@
 """A contact sheet: a few pictures of each class under its name, on one image."""
 
 from collections.abc import Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import combining, normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normatch.errors import UserError, reason
-from normatch.files import replacing
+from normatch.files import must_be_free, replacing
 
 if TYPE_CHECKING:
     from PIL import ImageFont
 
-__all__ = ["ACROSS", "write_sheet"]
+__all__ = ["ACROSS", "must_be_drawable", "write_sheet"]
 
 ACROSS = 8
 """Pictures in a row."""
@@ -22,14 +24,28 @@ TILE, GAP, TITLE = 96, 8, 26
 INK, PAPER = (30, 30, 30), (255, 255, 255)
 
 
+FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "NotoSans-Regular.ttf", "arial.ttf")
+"""Of the system's fonts, for names that Pillow's own has no letters for, which are all but ASCII's."""
+
+
+def must_be_drawable(path: Path) -> None:
+    """Raise UserError unless a sheet can be written there: better before all images are read than after."""
+    from PIL import Image
+
+    if path.suffix.lower() not in Image.registered_extensions():
+        raise UserError(f"sheet is {str(path)!r}: give a file name that ends in .png or .jpg")
+    must_be_free(path, force=True)
+
+
 def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> None:
     """Write ``path`` (its suffix names the format): a title and pictures (N, H, W, C), ACROSS at most, for each row."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     width, height = GAP + ACROSS * (TILE + GAP), GAP + len(rows) * (TITLE + TILE + GAP)
     sheet = Image.new("RGB", (width, height), PAPER)
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=16)
-    for i, (title, pictures) in enumerate(rows):
+    draw = ImageDraw.Draw(sheet)
+    titles, font = _legible([title for title, _ in rows])
+    for i, (title, (_, pictures)) in enumerate(zip(titles, rows, strict=True)):
         top = GAP + i * (TITLE + TILE + GAP)
         draw.text((GAP, top), _fitting(title, font, width - 2 * GAP), INK, font)
         for j, pixels in enumerate(pictures[:ACROSS]):
@@ -42,10 +58,21 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
     try:
         with replacing(path) as part:
             sheet.save(part, format=Image.registered_extensions()[path.suffix.lower()])
-    except KeyError:
-        raise UserError(f"sheet is {str(path)!r}: give a file name that ends in .png or .jpg") from None
     except OSError as error:
         raise UserError(f"cannot write {path}: {reason(error)}; choose another file") from error
+
+
+def _legible(titles: list[str]) -> tuple[list[str], "ImageFont.FreeTypeFont | ImageFont.ImageFont"]:
+    """The titles and a font that has their letters; where there is none, they lose their accents."""
+    from PIL import ImageFont
+
+    for name in () if "".join(titles).isascii() else FONTS:
+        try:
+            return titles, ImageFont.truetype(name, 16)
+        except OSError:
+            continue
+    bare = (filterfalse(combining, normalize("NFKD", title)) for title in titles)
+    return ["".join(letters) for letters in bare], ImageFont.load_default(size=16)
 
 
 def _fitting(title: str, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont", width: int) -> str:

@@ -16,6 +16,7 @@ from normatch.nets.backbone import (
     create_backbone,
     families,
     find_backbone,
+    fitting_backbone,
     register,
     suitable_backbone,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "create_backbone",
     "families",
     "find_backbone",
+    "fitting_backbone",
     "register",
     "suitable_backbone",
 ]

@@ -20,6 +20,7 @@ __all__ = [
     "create_backbone",
     "families",
     "find_backbone",
+    "fitting_backbone",
     "register",
     "suitable_backbone",
 ]
@@ -166,6 +167,16 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     return found
 
 
+def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
+    """The backbone of a name, if it takes items of this shape."""
+    spec = find_backbone(name)
+    if not spec.supports(shape):
+        fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
+        remedy = f"choose {' or '.join(fitting)}" if fitting else "no backbone takes it: resize the images"
+        raise UserError(f"backbone {name!r} does not take items of shape {shape}, only {spec.shapes}; {remedy}")
+    return spec
+
+
 def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None) -> Backbone:
     """Builds the backbone of a name for items of a shape, with weights drawn from torch's global generator.
 
@@ -179,12 +190,8 @@ def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None)
         >>> net.features
         128
     """
-    spec = find_backbone(name)
     shape = tuple(shape)
-    if not spec.supports(shape):
-        fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
-        remedy = f"choose {' or '.join(fitting)}" if fitting else "no backbone takes it: resize the images"
-        raise UserError(f"backbone {name!r} does not take items of shape {shape}, only {spec.shapes}; {remedy}")
+    spec = fitting_backbone(name, shape)
     momentum = spec.norm_momentum if norm_momentum is None else norm_momentum
     if not 0 < momentum <= 1:
         raise UserError(f"norm_momentum is {momentum}, but must be above 0 and at most 1")

@@ -52,6 +52,8 @@ class Balance:
     of: int
     """Unlabelled items in all, of which ``n`` were predicted again."""
     known: int
+    learnt: int
+    """How many of the known are labelled items of the run, which it learns by heart."""
     pseudo: list[int]
     truth: list[int]
 
@@ -78,6 +80,8 @@ class Case:
     head_confidence: float
     auxiliary: str | None
     auxiliary_confidence: float | None
+    file: str | None = None
+    """Where it lies in the data's folder; None for what is no file, and where the data has gone."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,7 @@ def _balance(evidence: Evidence) -> Balance | str:
         n=len(labels),
         of=len(evidence.run.split.unlabelled),
         known=len(known),
+        learnt=int(np.isin(items.items[labels != UNKNOWN], evidence.run.split.labelled).sum()),
         pseudo=np.bincount(items.logits.argmax(1), minlength=classes).tolist(),
         truth=np.bincount(known, minlength=classes).tolist(),
     )
@@ -289,7 +294,7 @@ def _errors(evidence: Evidence, answers: Answers) -> list[Case]:
 
 def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> list[Case]:
     names, p, q = evidence.classes, items.p, items.auxiliary
-    labels = items.dataset.labels
+    labels, files = items.dataset.labels, items.dataset.files
     return [
         Case(
             item=int(items.items[row]),
@@ -298,6 +303,7 @@ def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> lis
             head_confidence=float(p[row].max()),
             auxiliary=names[q[row].argmax()] if q is not None else None,
             auxiliary_confidence=float(q[row].max()) if q is not None else None,
+            file=str(files[row]) if files is not None else None,
         )
         for row in rows
     ]

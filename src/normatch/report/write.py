@@ -50,6 +50,7 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
 def write_page(place: Path, markup: str) -> None:
     try:
         with replacing(place) as part:
-            part.write_text(markup, encoding="utf-8")
+            # A file's name need not be text; a page is.
+            part.write_text(markup, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UserError(f"cannot write {place} ({error.strerror}): choose another --out") from error

@@ -46,7 +46,7 @@ def _gallery(cases: list[Case], pictures: Pictures, kind: str, second: str | Non
 
 
 def _card(case: Case, picture: str, kind: str, second: str | None) -> str:
-    alt = escape(f"{kind} item {case.item}: {_said(case, second)}")
+    alt = escape(f"{kind} {case.file or f'item {case.item}'}: {_said(case, second)}")
     image = f'<img src="{picture}" alt="{alt}">'
     facts = element("dt", "head") + _claim(case.head, case.head_confidence)
     if case.auxiliary is not None:
@@ -54,7 +54,8 @@ def _card(case: Case, picture: str, kind: str, second: str | None) -> str:
         facts += _claim(case.auxiliary, case.auxiliary_confidence)
     if case.truth is not None:
         facts += element("dt", "truth") + element("dd", element("strong", escape(case.truth)))
-    return element("figure", image, element("figcaption", f"item {case.item}", element("dl", facts)))
+    called = escape(case.file or f"item {case.item}")
+    return element("figure", image, element("figcaption", called, element("dl", facts)))
 
 
 def _claim(name: str, confidence: float | None) -> str:
@@ -63,7 +64,7 @@ def _claim(name: str, confidence: float | None) -> str:
 
 def _listed(cases: list[Case], kind: str, second: str | None) -> str:
     head = ["item", "truth", "head", "confidence"]
-    rows = [[str(case.item), case.truth or "–", case.head, share(case.head_confidence)] for case in cases]
+    rows = [[case.file or str(case.item), case.truth or "–", case.head, share(case.head_confidence)] for case in cases]
     if any(case.auxiliary for case in cases):
         head += [str(second), "confidence"]
         for row, case in zip(rows, cases, strict=True):

@@ -84,6 +84,11 @@ def pseudo_labels(findings: Findings) -> str | None:
         lead += "It is trusted where its confidence reaches the method's threshold; elsewhere it does not count."
     if not any(series.name == "correct" for series in third):
         lead += " The truth of the unlabelled images is not known here, so the curves that need it are missing."
+    elif findings.balance is not None and findings.balance.known == findings.balance.learnt:
+        lead += (
+            f" Of these images only the {findings.balance.known:,} whose labels are learnt have a known class: what is "
+            "called correct or accurate here is measured on them alone, and flatters."
+        )
     return words(lead) + cards(*figures)
 
 

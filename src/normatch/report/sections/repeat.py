@@ -2,6 +2,7 @@
 
 from html import escape
 
+from normatch.columns import counted
 from normatch.config import flat
 from normatch.report.charts.svg import element
 from normatch.report.findings import Findings
@@ -20,7 +21,7 @@ def repeat(findings: Findings) -> str:
         + ("bit for bit." if result["hardware"].startswith("CPU") else "bit for bit if --deterministic was on.")
     )
     skipped = result.get("skipped") or []
-    lost = words(f"{len(skipped)} unreadable images were skipped; result.json lists them.") if skipped else ""
+    lost = words(f"Skipped: {counted(len(skipped), 'unreadable image')}, listed in result.json.") if skipped else ""
     rows = [[name, "–" if value is None else str(value)] for name, value in flat(findings.config).items()]
     config = element(
         "details",
