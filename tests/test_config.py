@@ -38,20 +38,26 @@ def test_the_papers_numbers_are_the_defaults() -> None:
     assert config.settings == NorMatchSettings(
         pseudo_label="soft",
         alignment=True,
+        alignment_batches=32,
         consensus="min",
         auxiliary="nfc",
         head="softmax",
         stop_gradient=True,
         num_weight=1e-6,
         flow_layers=6,
+        flow_hidden=32,
         flow_lr=1e-3,
+        flow_clip=50.0,
+        flow_ramp=5,
         passes="joint",
         means="zero",
     )
 
 
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
-    assert Config().replace(method="fixmatch").settings == FixMatchSettings(threshold=0.95)
+    assert Config().replace(method="fixmatch").settings == FixMatchSettings(
+        threshold=0.95, pseudo_label="onehot", alignment=False, alignment_batches=32, passes="joint"
+    )
     changed = Config(settings=NorMatchSettings(passes="split", consensus="drop"))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="split")
     assert changed.replace(method="supervised").settings == Settings()

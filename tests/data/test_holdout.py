@@ -43,6 +43,11 @@ def test_shares(labels: list[int], share: float, seed: int) -> None:
         assert abs((array[chosen] == label).sum() - share * (known == label).sum()) <= 1
 
 
+def test_of_classes_that_lost_as_much_the_first_give_one_more() -> None:
+    labels = np.repeat(np.arange(60), [5, 3] * 30)  # rounding down costs a class half an item, or less
+    assert labels[stratified(labels, 0.1, 0, "test")].tolist() == list(range(0, 48, 2))
+
+
 def test_parts_are_all_items_once() -> None:
     inputs = np.arange(40, dtype=np.float32).reshape(20, 2)
     corpus = Corpus("toy", Dataset(inputs, np.arange(20) % 2, ("a", "b")), skipped=("x.png",))

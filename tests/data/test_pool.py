@@ -58,7 +58,7 @@ def some_items(kind: str) -> Dataset:
 @pytest.mark.parametrize("size", [1, 4, 100])
 def test_both_pools_hold_the_same_items(kind: str, size: int) -> None:
     device, host = Pool(some_items(kind)), HostPool(some_items(kind))
-    for _ in range(2):
+    for _ in range(3):
         assert (len(host), len(host.inputs), host.device) == (len(device), len(device.inputs), device.device)
         assert torch.equal(host.labels, device.labels)
         for theirs, ours in zip(device.inputs.split(size), host.inputs.split(size), strict=True):

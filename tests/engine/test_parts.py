@@ -132,7 +132,7 @@ def test_curves_of_figures_3_and_4() -> None:
         label=torch.tensor([0, 1, 2, 0, 1, 2]),
         weight=torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25, 0.75]),
         trusted=torch.tensor([True, True, True, False, False, False]),
-        confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.8]),
+        confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.94]),
         auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75]),
     )
     curves = pseudo_label_curves(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]), classes=4)
@@ -148,7 +148,7 @@ def test_curves_of_figures_3_and_4() -> None:
         "pseudo/accuracy_confident": 3 / 3,
         "pseudo/weight": 4.5 / 6,
         "pseudo/weight_distrusted": 1.5 / 3,
-        "pseudo/uncertainty": 1 - 4.82 / 6,
+        "pseudo/uncertainty": 1 - 4.96 / 6,
         "pseudo/uncertainty_auxiliary": 1 - 3.9 / 6,
     }
     assert got == pytest.approx(expected, rel=1e-5)
@@ -200,12 +200,28 @@ def test_a_checkpoint_removes_earlier_ones_and_nothing_else(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "step-00000002.safetensors"]
 
 
+def test_of_several_checkpoints_the_newest_counts(tmp_path: Path) -> None:
+    """A kill between writing one and removing the last leaves both."""
+    assert (checkpoint.load_latest(tmp_path), checkpoint.newest_step(tmp_path)) == (None, 0)
+    for step in (9, 10):
+        checkpoint.save(tmp_path / str(step), step, {"x": torch.tensor([float(step)])})
+        (file,) = (tmp_path / str(step)).iterdir()
+        file.rename(tmp_path / file.name)
+    found = checkpoint.load_latest(tmp_path)
+    assert found is not None
+    assert (found[0], found[1]["x"].item(), checkpoint.newest_step(tmp_path)) == (10, 10, 10)
+
+
 def test_a_checkpoint_is_of_the_moment_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save, changed = checkpoint.save, threading.Event()
+    written: list[tuple[int, list[float]]] = []
 
     def save_late(*given: Any) -> None:
         assert changed.wait(10)
         save(*given)
+        found = checkpoint.load_latest(tmp_path)
+        assert found is not None
+        written.append((found[0], found[1]["x"].tolist()))
 
     monkeypatch.setattr(checkpoint, "save", save_late)
     x = torch.zeros(3)
@@ -217,7 +233,7 @@ def test_a_checkpoint_is_of_the_moment_it_was_asked_for(tmp_path: Path, monkeypa
         assert checkpoint.newest_step(tmp_path) >= 1, "one at a time"
     found = checkpoint.load_latest(tmp_path)
     assert found is not None
-    assert (found[0], found[1]["x"].tolist()) == (2, [1, 1, 1])
+    assert written == [(1, [0, 0, 0]), (2, [1, 1, 1])]
     assert found[1]["transposed"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 

@@ -193,6 +193,14 @@ def test_a_damaged_checkpoint_is_named(tiny_config: Config, tmp_path: Path) -> N
         train(tiny_config, run.path, resume=True)
 
 
+def test_records_of_later_steps_and_one_cut_off_are_forgotten(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"step": 4}\n{"st')
+    for step, left in ((4, [2, 4]), (3, [2]), (2, [2])):
+        run.forget_after(step)
+        assert [line["step"] for line in run.metrics()] == left
+
+
 def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(40) % 2

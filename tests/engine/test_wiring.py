@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import normatch.engine.step
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Pool, Stream
@@ -21,7 +22,7 @@ from normatch.engine.step import Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
-from normatch.methods import Embedding, methods
+from normatch.methods import Batch, Embedding, Outcome, methods
 
 
 @pytest.fixture
@@ -77,6 +78,18 @@ def test_positions_count_unlabelled_items_and_the_truth_is_theirs(config: Config
     assert truth.tolist() == expected.tolist()
 
 
+def test_every_step_draws_its_own_items_however_many_are_planned_at_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(normatch.engine.step, "PLAN", 3)
+    loop = stepped(config, 0)
+    unlabelled = Stream(loop.job.method.task.unlabelled, config.batch * config.ratio, config.seed, "unlabelled")
+    for step in range(8):
+        loop.step._prepare()
+        assert torch.equal(loop.step.sample()[0].positions, unlabelled.rows(step, 1)[0])
+        loop.step()
+
+
 def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +107,23 @@ def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(
     loop.step.sample()
     assert len(drawn) == 2
     assert drawn[0] != drawn[1]
+
+
+def test_what_is_minimised_is_the_sum_of_the_methods_losses(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = stepped(config, config.epoch + 1)
+    outcomes: list[Outcome] = []
+    forward = loop.step.method.forward
+
+    def kept(batch: Batch) -> Outcome:
+        outcomes.append(forward(batch))
+        return outcomes[-1]
+
+    monkeypatch.setattr(loop.step.method, "forward", kept)
+    loss, _ = loop.step.learn(*loop.step.sample())
+    losses = [value.item() for value in outcomes[0].losses.values()]
+    assert len(losses) == 4
+    assert all(losses), "the ramp has begun"
+    assert loss.item() == pytest.approx(sum(losses), rel=1e-6)
 
 
 @pytest.mark.parametrize(

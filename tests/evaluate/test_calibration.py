@@ -67,7 +67,7 @@ def test_temperature_stays_finite_where_log_loss_has_no_minimum() -> None:
 
 @given(st.integers(0, 10_000))
 def test_softening_is_softmax_of_scaled_logits(seed: int) -> None:
-    logits = np.random.default_rng(seed).normal(size=(5, 3)) * 100
+    logits = np.random.default_rng(seed).normal(size=(5, 3)) * 10_000
     np.testing.assert_allclose(soften(logits, 2.5), softmax(logits / 2.5, axis=1), atol=1e-15)
 
 
@@ -79,6 +79,7 @@ def test_cross_fitting_never_scores_an_item_at_a_temperature_it_helped_to_fit() 
     assert abs(int(matches[0].sum()) - 100) == 0
     for t, mine in zip(temperatures, matches, strict=True):
         assert fit_temperature(logits[~mine], labels[~mine]) == t
+    assert cross_fit(logits, labels, seed=1)[1] != temperatures, "the seed decides the halves"
 
 
 def test_scaling_mends_the_calibration_of_items_it_was_not_fitted_on() -> None:

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from normatch.engine import train
+from normatch.errors import UserError
 from normatch.evaluate.score import score_run
 from normatch.recipes import own
 
@@ -25,3 +27,17 @@ def test_test_items_without_a_label_are_not_scored(tmp_path: Path) -> None:
     scored = score_run(run.path, device="cpu")
     assert (scored["evaluated_on"], scored["n"]) == ("test", 25)
     assert (run.result["n"], run.result["accuracy"]) == (25, scored["accuracy"])
+
+
+def test_without_a_test_set_validation_items_are_scored_while_all_items_are_there(tmp_path: Path) -> None:
+    labels = np.arange(60) % 3
+    x = np.random.default_rng(0).normal(size=(60, 4)) + labels[:, None]
+    data = tmp_path / "data.npz"
+    np.savez(data, x=x, y=labels)
+    config = own(str(data)).replace(steps=3, epoch=1, batch=6, ratio=2, device="cpu", test_share=0.0, validation=0.2)
+    run = train(config, tmp_path / "run")
+    scored = score_run(run.path, device="cpu")
+    assert (scored["evaluated_on"], scored["n"], scored["accuracy"]) == ("validation", 12, run.result["accuracy"])
+    np.savez(data, x=x[:-1], y=labels[:-1])
+    with pytest.raises(UserError, match="it has fewer items now"):
+        score_run(run.path, device="cpu")

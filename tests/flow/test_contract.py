@@ -192,12 +192,15 @@ def test_wrong_input_is_named(flow: NormalizingFlowClassifier, method: str) -> N
 
 
 def test_autocast_computes_in_float32(flow: NormalizingFlowClassifier) -> None:
+    def drawn() -> Tensor:
+        return flow.sample(6, generator=torch.Generator().manual_seed(3))
+
     z = features(flow)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(flow(z), flow.eval()(z))
-        inside = (*flow.evaluate(z), *flow.transform(z), flow.log_joint(z), flow.inverse(z))
+        inside = (*flow.evaluate(z), *flow.transform(z), flow.log_joint(z), flow.inverse(z), drawn())
         from_half = flow.evaluate(z.bfloat16())
-    outside = (*flow.evaluate(z), *flow.transform(z), flow.log_joint(z), flow.inverse(z))
+    outside = (*flow.evaluate(z), *flow.transform(z), flow.log_joint(z), flow.inverse(z), drawn())
     for a, b in zip(inside, outside, strict=True):
         assert a.dtype == torch.float32
         assert torch.equal(a, b)

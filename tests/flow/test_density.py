@@ -124,6 +124,7 @@ def test_a_class_cannot_shrink_to_a_point() -> None:
     far = mixture(torch.full((1, 8), 1e4))
     assert far.isfinite().all()
     assert mixture(torch.zeros(1, 8)).isfinite().all()
+    assert mixture.scales.tolist() == pytest.approx([0.001, 0.001])
 
 
 def coupling_weights(context: int, free: int, hidden: int = 32, layers: int = 6) -> int:

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.methods.parts.alignment import Alignment
+from tests.conftest import make_method
 
 
 def numpy_alignment(batches: list[NDArray[np.float32]], memory: int) -> NDArray[np.float32]:
@@ -46,6 +47,19 @@ def test_a_rare_class_is_divided_by_its_mean_however_small() -> None:
 def test_a_class_that_was_never_predicted_gives_no_nan() -> None:
     p = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     assert torch.isfinite(Alignment(2)(p)).all()
+
+
+def test_a_method_remembers_as_many_batches_as_it_is_told() -> None:
+    for batches in (1, 5):
+        align = make_method("fixmatch", alignment=True, alignment_batches=batches).alignment
+        assert isinstance(align, Alignment)
+        assert align.queue.shape == (batches, 3)
+
+
+def test_nothing_is_learnt_through_it() -> None:
+    align = Alignment(2)
+    assert not align(torch.tensor([[0.7, 0.3]], requires_grad=True)).requires_grad
+    assert not align.queue.requires_grad
 
 
 def test_the_queue_is_part_of_the_state() -> None:

@@ -33,6 +33,14 @@ def test_pseudo_loss_averages_over_all_items() -> None:
     np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
 
 
+def test_losses_of_half_precision_are_computed_in_float32() -> None:
+    half = torch.from_numpy(LOGITS).bfloat16()
+    labels = torch.from_numpy(LABELS)
+    target, weight = (torch.from_numpy(x).float() for x in (TARGET, WEIGHT))
+    assert torch.equal(labelled_loss(half, labels), labelled_loss(half.float(), labels))
+    assert torch.equal(pseudo_loss(half, target, weight), pseudo_loss(half.float(), target, weight))
+
+
 def test_targets() -> None:
     p = torch.from_numpy(TARGET)
     assert targets(p, one_hot=False) is p

@@ -1,5 +1,7 @@
 """NorMatch's own promises: the flow never moves the backbone, the ramp, the choices of the paper's tables."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
+from normatch.model import HeadSpec
 from tests.conftest import make_batch, make_method
 
 
@@ -50,6 +53,33 @@ def test_auxiliary_losses_grow_over_five_epochs(step: int, ramp: float) -> None:
     assert method.ramp(torch.tensor(step)).item() == pytest.approx(ramp)
 
 
+def test_the_ramp_weighs_the_auxiliary_losses_alone() -> None:
+    method = make_method("normatch", alignment=False).eval()
+    early, late = (method(make_batch(method, step)).losses for step in (25, 50))
+    for name, loss in late.items():
+        share = 0.4 if name in ("auxiliary", "density") else 1.0
+        assert early[name].item() == pytest.approx(share * loss.item()), name
+
+
+def test_the_flow_learns_pseudo_labels_where_asked() -> None:
+    losses = []
+    for asked in (False, True):
+        torch.manual_seed(0)
+        method = make_method("normatch", auxiliary_pseudo_labels=asked).eval()
+        losses.append(method(make_batch(method)).losses)
+    extra = losses[1].pop("auxiliary_pseudo")
+    assert extra.item() > 0
+    assert {name: loss.item() for name, loss in losses[0].items()} == {n: loss.item() for n, loss in losses[1].items()}
+
+
+def test_settings_say_how_the_classifiers_are_built() -> None:
+    settings = NorMatchSettings(flow_layers=3, flow_hidden=8, means="normal", flow_dropout="always")
+    nfc = HeadSpec("nfc", layers=3, hidden=8, means="normal", dropout=True)
+    assert NorMatch.heads(settings) == (HeadSpec(), (nfc,))
+    assert NorMatch.heads(replace(settings, head="nfc", auxiliary="nfc+nfc")) == (nfc, (nfc, nfc))
+    assert NorMatch.heads(replace(settings, auxiliary="mlp")) == (HeadSpec(), (HeadSpec("mlp", layers=3),))
+
+
 def test_lambda_scales_the_density_alone() -> None:
     losses = []
     for weight in (1e-6, 3e-6):
@@ -67,6 +97,14 @@ def test_flows_are_trained_by_adamw_and_clipped() -> None:
         ("sgd", 0.03, 0.0, None),
         ("adamw", 1e-3, 5e-4, 50.0),
     ]
+
+
+def test_a_flow_that_predicts_is_trained_as_the_auxiliary_one_is() -> None:
+    method = make_method("normatch", head="nfc")
+    *_, last = method.groups(OptimConfig())
+    assert (last.rule, last.clip) == ("adamw", 50.0)
+    flows = [*method.model.head.parameters(), *method.model.auxiliary.parameters()]
+    assert {id(p) for p in last.params} == {id(p) for p in flows}
 
 
 def test_the_published_mistake_is_a_switch() -> None:
@@ -122,3 +160,15 @@ def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s() -> None:
     torch.testing.assert_close(pseudo.confidence, aligned.amax(1))
     torch.testing.assert_close(pseudo.auxiliary, flow.amax(1))
     assert not torch.allclose(pseudo.confidence, pseudo.auxiliary, atol=0.01)
+    agree = aligned.argmax(1) == flow.argmax(1)
+    assert agree.unique().tolist() == [False, True]
+    assert pseudo.trusted.tolist() == agree.tolist()
+    torch.testing.assert_close(pseudo.weight, torch.where(agree, 1.0, torch.minimum(aligned.amax(1), flow.amax(1))))
+
+
+@pytest.mark.parametrize("auxiliary", ["nfc", "mlp"])
+def test_opinions_are_weighed_in_float32_whatever_the_network_computes_in(auxiliary: str) -> None:
+    method = make_method("normatch", auxiliary=auxiliary).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        pseudo = method(make_batch(method)).pseudo
+    assert {t.dtype for t in (pseudo.weight, pseudo.confidence, pseudo.auxiliary)} == {torch.float32}

@@ -47,3 +47,21 @@ def test_split_normalises_weak_views_by_themselves(model: Model, views: list[Ten
     labelled, weak, strong = views
     alone = copy.deepcopy(model).features(weak)
     torch.testing.assert_close(embed(model, labelled, weak, strong, "split")[1], alone.detach())
+
+
+def test_shared_learns_from_labelled_and_strong_views_alone(
+    model: Model, views: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int | None]] = []
+
+    def features(x: Tensor, learning: int | None = None) -> Tensor:
+        asked.append((len(x), learning))
+        return x.flatten(1).clone().requires_grad_()
+
+    monkeypatch.setattr(model, "features", features)
+    labelled, weak, strong = views
+    parts = embed(model, labelled, weak, strong, "shared")
+    assert asked == [(4 + 5 + 6, 4 + 5)]
+    assert [part.requires_grad for part in parts] == [True, False, True]
+    for part, images in zip(parts, views, strict=True):
+        assert torch.equal(part, images.flatten(1))

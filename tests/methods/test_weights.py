@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from normatch.methods import Method
 from normatch.methods.parts.weights import consensus_weights, threshold_weights
+from tests.conftest import make_batch, make_method
 
 Floats = NDArray[np.float64]
 
@@ -72,3 +74,17 @@ def test_consensus_equals_numpy(classifiers: int) -> None:
 def test_threshold() -> None:
     p = torch.tensor([[0.95, 0.05], [0.94, 0.06], [0.02, 0.98]], dtype=torch.float64)
     assert threshold_weights(p, 0.95).tolist() == [1, 0, 1]
+
+
+def test_fixmatch_trusts_what_reaches_its_threshold() -> None:
+    def fixmatch(threshold: float) -> Method:
+        torch.manual_seed(0)
+        return make_method("fixmatch", threshold=threshold).eval()
+
+    batch = make_batch(fixmatch(0.5))
+    confidence = fixmatch(0.5).model(batch.unlabelled[0]).softmax(1).amax(1).tolist()
+    threshold = sorted(confidence)[len(confidence) // 2] - 1e-4
+    pseudo = fixmatch(threshold)(batch).pseudo
+    assert pseudo.trusted.tolist() == [c >= threshold for c in confidence]
+    assert pseudo.weight.tolist() == pseudo.trusted.tolist()
+    assert pseudo.confidence.tolist() == pytest.approx(confidence)

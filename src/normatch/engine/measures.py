@@ -19,7 +19,7 @@ def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> d
     one = torch.ones((), device=loss.device)
     _check_metrics(outcome.metrics)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
-    means: dict[str, Mean] = {name: (value.detach().float(), one) for name, value in values.items()}
+    means: dict[str, Mean] = {name: (value.float(), one) for name, value in values.items()}
     if outcome.pseudo is not None:
         means |= pseudo_label_curves(outcome.pseudo, truth, classes)
     return means

@@ -58,7 +58,7 @@ class Consensus:
     @torch.no_grad()
     def weigh(self, p: Tensor, opinions: list[Opinion]) -> tuple[Tensor, Tensor, Tensor]:
         """τ (N,), agreement (N,) and the least auxiliary confidence (N,) for the main classifier's ``p`` (N, K)."""
-        others = [opinion.weak.detach().softmax(1) for opinion in opinions]
+        others = [opinion.weak.softmax(1) for opinion in opinions]
         weight, agree = consensus_weights(p, others, self.disagree)
         return weight, agree, torch.stack([q.amax(1) for q in others]).amin(0)
 

@@ -57,7 +57,7 @@ class WeakToStrong(Method):
     @torch.no_grad()
     def believe(self, z_weak: Tensor) -> Tensor:
         """p_d of the weak views (N, K), aligned where alignment is on."""
-        p: Tensor = self.model.head(z_weak.detach()).float().softmax(1)
+        p: Tensor = self.model.head(z_weak).float().softmax(1)
         if self.alignment is not None:
             p = self.alignment(p)
         return p
