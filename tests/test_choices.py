@@ -85,6 +85,7 @@ def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.Mo
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))
     monkeypatch.setattr(choices, "load_corpus", lambda *_, **__: corpus)
+    (tmp_path / "x.npz").touch()
     made = choose(tmp_path / "x.npz")
     assert made.config.test_share == 0.01
     assert "5,000 of the 500,000 labelled items" in made.describe()
@@ -116,6 +117,14 @@ def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     data = pictures(tmp_path / "p", [20, 20, 20])
     (data / "cat" / "IMG_1.HEIC").touch()
     assert "3 labelled, 0 unlabelled, 1 file of another kind is ignored: .heic 1\n" in choose(data).describe()
+
+
+def test_images_that_are_passed_over_are_named(tmp_path: Path) -> None:
+    data = tmp_path / "p"
+    for part in ("train", "val"):
+        pictures(data / part, [20] * 4)
+    named = f"! ignored, in no folder that is looked into: {data / 'val' / 'cat' / '0.png'} and 3 more\n"
+    assert named in choose(data).describe()
 
 
 def test_classes_that_may_be_one_are_named(tmp_path: Path) -> None:

@@ -181,8 +181,11 @@ WRONG = {
     "a pattern that finds nothing": Wrong(
         "predict run 'pets/*.jpg'", "no such file or folder: pets/*.jpg", pets, "digits"
     ),
-    "a manifest to predict": Wrong(
-        "predict run list.csv", "list.csv: it is no image of a known kind", and_file("list.csv", "path\n"), "digits"
+    "a manifest without images to predict": Wrong(
+        "predict run list.csv", "list.csv lists no images: add lines such as", and_file("list.csv", "path\n"), "digits"
+    ),
+    "notes to predict": Wrong(
+        "predict run notes.txt", "notes.txt: it is no image of a known kind", and_file("notes.txt", "path\n"), "digits"
     ),
     "channels that are no colours": Wrong(
         "train --data x.npz",
@@ -280,7 +283,7 @@ WRONG = {
     "a cache that cannot be written": Wrong("train --data pets", "give --no-cache", and_file("blocked", "")),
     # Manifests.
     "no manifest": Wrong("train --data list.csv", "no such folder or file"),
-    "an empty manifest": Wrong("train --data list.csv", "has no column 'label'", and_file("list.csv", "")),
+    "an empty manifest": Wrong("train --data list.csv", "has no column 'path'", and_file("list.csv", "")),
     "a manifest without header": Wrong(
         "train --data list.csv", "and must be path,label", and_file("list.csv", "pets/cat/1.png,cat\n")
     ),

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Reading, load_corpus, sources
+from normatch.data import UNKNOWN, Corpus, Reading, load_corpus
 from normatch.data.dataset import nearly_equal
-from normatch.data.ignored import other_files
+from normatch.data.ignored import other_kinds
+from normatch.data.load import passed_over
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
 from normatch.engine.bench import Pace, pace
@@ -264,9 +265,12 @@ def _found(config: Config, corpus: Corpus) -> str:
         parts.append(f"{len(corpus.test):,} test items")
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
-    # A manifest says itself which files it wants, and a data set has those it has.
-    places = (config.unlabelled, config.data if config.data not in sources else None)
-    ignored = other_files(Path(place).expanduser() for place in places if place is not None)
-    if ignored:
-        parts.append(ignored)
-    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *nearly_equal(train.classes)])
+    ignored = passed_over(config.data, config.unlabelled)
+    if ignored.kinds:
+        parts.append(other_kinds(ignored.kinds))
+    remarks = list(nearly_equal(train.classes))
+    if ignored.elsewhere:
+        first, *more = ignored.elsewhere
+        others = f" and {len(more):,} more" if more else ""
+        remarks.append(f"ignored, in no folder that is looked into: {first}{others}")
+    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *remarks])

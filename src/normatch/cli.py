@@ -157,7 +157,8 @@ def predict(argv: list[str]) -> None:
 
         Args:
             run: Folder of the run.
-            inputs: Image files, folders, one .npy or .npz file, or - for paths on standard input, one a line.
+            inputs: Image files, folders, CSV files that list images, one .npy or .npz file, or - for paths on standard
+                input, one a line.
             out: Table to write, a .csv or .parquet file; standard output by default.
             on_bad_image: An unreadable image ends it before anything is written, or is left out and named.
             batch: Items that go through the network at once.

@@ -120,6 +120,27 @@ def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
             find_items(empty, ["\n"], SHAPE)
 
 
+def test_a_csv_file_lists_images(pictures: list[Path]) -> None:
+    folder = pictures[0].parent
+    listing = folder / "some.csv"
+    listing.write_text(f"label,path\ncat,{pictures[2].name}\n,{pictures[0]}\n", encoding="utf-8")
+    items = find_items([listing, pictures[1]], [], SHAPE)
+    names = [name for portion in items.batches(9) for name in portion.names]
+    assert names == [str(pictures[i]) for i in (2, 0, 1)]
+    listing.write_text(f"path\n{pictures[0].name}\nlost.png\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"some\.csv, line 3: no such file: .*lost\.png; paths are relative to the CSV"):
+        find_items([listing], [], SHAPE)
+    items = find_items([listing], [], SHAPE, on_bad="skip")
+    assert [len(portion.names) for portion in items.batches(9)] == [1]
+    assert "lost.png" in items.skipped[0]
+    listing.write_text("file\n1.png\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"has no column 'path': its first line is 'file' and must be path$"):
+        find_items([listing], [], SHAPE)
+    listing.write_text("path\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"lists no images: add lines such as cats/1\.png$"):
+        find_items([listing], [], SHAPE)
+
+
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
 def test_damaged_arrays_are_named(name: str, tmp_path: Path) -> None:
     path = tmp_path / name

@@ -165,7 +165,7 @@ def test_find_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "has no column 'label'"),
+        ("", "has no column 'path'"),
         ("path,name\na.png,cat\n", "has no column 'label'"),
         ("path,label\n", "lists no images"),
         ("path,label\n,cat\n", "line 2: the path is empty"),

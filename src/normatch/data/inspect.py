@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, nearly_equal
-from normatch.data.folder import Listings, list_unlabelled
-from normatch.data.ignored import find_ignored, other_kinds
-from normatch.data.load import find_listings, load_corpus
+from normatch.data.folder import Listings
+from normatch.data.ignored import other_kinds
+from normatch.data.load import find_listings, load_corpus, passed_over
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import FACTS, decode_all, facts_of
@@ -68,21 +68,15 @@ def inspect(
         must_be_drawable(sheet)
     unlabelled = unlabelled.expanduser() if unlabelled else None
     listings = find_listings(data, "skip")
-    folders = [unlabelled] if unlabelled else []
     if listings is None:
         items = _from_corpus(load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading))
-        listed = list_unlabelled(unlabelled).paths if unlabelled else ()
     else:
-        listings = listings.with_unlabelled(unlabelled) if unlabelled else listings
-        items = _from_files(listings, reading)
-        listed = listings.everything.paths
-        # A manifest says itself which files it wants.
-        folders += [listings.root] if Path(data).expanduser().is_dir() else []
+        items = _from_files(listings.with_unlabelled(unlabelled) if unlabelled else listings, reading)
     if sheet is not None:
         if items.inputs.ndim != 4:
             raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
         write_sheet(sheet, _rows(items))
-    return {"data": data} | _report(items) | {"ignored": asdict(find_ignored(folders, listed))}
+    return {"data": data} | _report(items) | {"ignored": asdict(passed_over(data, unlabelled))}
 
 
 def describe(report: dict[str, Any]) -> str:

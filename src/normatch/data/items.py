@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.folder import find_images
+from normatch.data.manifest import list_paths
 from normatch.errors import UserError, reason
 from normatch.images import Channels, OnBad, decode_batches
 
@@ -110,7 +111,7 @@ class Rows:
 
 
 def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_bad: OnBad = "stop") -> Items:
-    """Image files, all images of folders, or the rows of one ``.npy`` or ``.npz`` file.
+    """Image files, all images of folders, those that CSV files list, or the rows of one ``.npy`` or ``.npz`` file.
 
     A place called ``-`` stands for the paths in ``listed``, one a line.
     """
@@ -121,13 +122,21 @@ def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_b
         else:
             wanted.append(place)
     if not wanted:
-        raise UserError("nothing to predict: give image files, folders or an array, or paths on standard input with -")
+        raise UserError(
+            "nothing to predict: give image files, folders, a CSV file that lists images or an array, or paths on "
+            "standard input with -"
+        )
     arrays = [place for place in wanted if place.suffix.lower() in ARRAYS and not place.is_dir()]
     if not arrays:
-        return Files(find_images(wanted), shape, on_bad)
+        return Files([image for place in wanted for image in _images(place, on_bad)], shape, on_bad)
     if len(wanted) > 1:
         raise UserError(f"{arrays[0]} is given with other inputs: predict one array at a time, whose rows are numbered")
     return Rows(_read(arrays[0]), shape, str(arrays[0]))
+
+
+def _images(place: Path, on_bad: OnBad) -> list[Path]:
+    listed = place.suffix.lower() == ".csv" and place.is_file()
+    return list_paths(place, on_bad) if listed else find_images([place])
 
 
 def _read(path: Path) -> NDArray[Any]:

@@ -11,6 +11,7 @@ from normatch.data.arrays import read_arrays
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.files import MissingFiles
 from normatch.data.folder import Listings, list_corpus, list_unlabelled, read_listings
+from normatch.data.ignored import Ignored, find_ignored
 from normatch.data.manifest import list_manifest
 from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import sources
@@ -18,7 +19,7 @@ from normatch.errors import UserError
 from normatch.images import SIZES, OnBad, decode_all, resize_all
 from normatch.registry import FROM_A_PLUG_IN
 
-__all__ = ["data_root", "find_listings", "load_corpus"]
+__all__ = ["data_root", "find_listings", "load_corpus", "passed_over"]
 
 
 def data_root() -> Path:
@@ -80,6 +81,21 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     if path.suffix.lower() == ".npz":
         return None
     raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
+
+
+def passed_over(data: str, unlabelled: Path | None = None) -> Ignored:
+    """What lies in the folders of ``data`` and ``unlabelled`` but is no part of them.
+
+    A manifest says itself which files it wants, and a data set has those that it has.
+    """
+    listings = find_listings(data, "skip")
+    whole = Path(data).expanduser()
+    folders = [whole] if listings and whole.is_dir() else []
+    listed = list(listings.everything.paths) if listings else []
+    if unlabelled is not None:
+        folders.append(unlabelled.expanduser())
+        listed += list_unlabelled(folders[-1]).paths
+    return find_ignored(folders, listed)
 
 
 def _read_named(name: str, root: Path, reading: Reading) -> Corpus:

@@ -1,15 +1,19 @@
-"""A CSV file that lists images: ``path,label``, with an empty label where the class is not known."""
+"""A CSV file that lists images: ``path,label``, with an empty label where the class is not known, or only ``path``."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
 
-__all__ = ["list_manifest"]
+__all__ = ["list_manifest", "list_paths"]
+
+T = TypeVar("T")
+
+EXAMPLE = ("cats/1.png", "cat")
 
 Row = dict[Any, Any]
 """A line by column; under None are values beyond the last one, a column that has none is None."""
@@ -20,26 +24,37 @@ NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>", *UNLABELLED})
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images that ``path`` lists; theirs are relative to its folder."""
-    labels: dict[Path, str | None] = {}
+    labels = _listed(path, ("path", "label"), on_bad, _label)
+    return Listings(str(path), path.parent, Listing(tuple(labels), tuple(labels.values())))
+
+
+def list_paths(path: Path, on_bad: OnBad = "stop") -> list[Path]:
+    """The images alone, of a file that may say nothing else of them."""
+    return list(_listed(path, ("path",), on_bad, lambda row: None))
+
+
+def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[Row], T]) -> dict[Path, T]:
+    """The images that ``path`` lists, and what is read of their rows."""
+    found: dict[Path, T] = {}
     lines: dict[Path, int] = {}
     try:
         # Spreadsheets like to put a byte-order mark first.
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, strict=True)
-            rows.fieldnames = _columns(path, rows.fieldnames or ())
+            rows.fieldnames = _columns(path, rows.fieldnames or (), columns)
             for row in rows:
                 try:
-                    image, label = _image(path.parent, row, must_exist=on_bad == "stop"), _label(row)
+                    image, value = _image(path.parent, row, must_exist=on_bad == "stop"), read(row)
                     if image in lines:
                         raise UserError(f"{image} is listed already on line {lines[image]}; delete one of the two")
                 except UserError as error:
                     raise UserError(f"{path}, line {rows.line_num}: {error}") from None
-                labels[image], lines[image] = label, rows.line_num
+                found[image], lines[image] = value, rows.line_num
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
-    if not labels:
-        raise UserError(f"{path} lists no images: add lines such as cats/1.png,cat")
-    return Listings(str(path), path.parent, Listing(tuple(labels), tuple(labels.values())))
+    if not found:
+        raise UserError(f"{path} lists no images: add lines such as {','.join(EXAMPLE[: len(columns)])}")
+    return found
 
 
 def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
@@ -70,15 +85,15 @@ def _label(row: Row) -> str | None:
     return label or None
 
 
-def _columns(path: Path, names: Sequence[str]) -> list[str]:
-    """The columns' names without blanks round them, ``path`` and ``label`` among them."""
+def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The columns' names without blanks round them, the wanted ones among them."""
     columns = [name.strip() for name in names]
-    missing = sorted({"path", "label"} - set(columns))
-    if missing:
+    missing = next((name for name in wanted if name not in columns), None)
+    if missing is not None:
         has = ",".join(names)
         separator = next((word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in has), None)
         remedy = f"; save it with commas, not {separator}" if separator else ""
         raise UserError(
-            f"{path} has no column {missing[0]!r}: its first line is {has[:60]!r} and must be path,label{remedy}"
+            f"{path} has no column {missing!r}: its first line is {has[:60]!r} and must be {','.join(wanted)}{remedy}"
         )
     return columns

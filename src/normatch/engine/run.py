@@ -15,6 +15,7 @@ from normatch.data import Split
 from normatch.errors import UserError, going_on, reason
 from normatch.files import read_json, replacing, write_json
 from normatch.locks import take
+from normatch.significance import describe_accuracy
 
 __all__ = ["Run"]
 
@@ -125,8 +126,9 @@ class Run:
     def describe(self) -> str:
         """The result in a line."""
         result = self.result
-        items = f"{result['n']} {result['evaluated_on']} items"
-        reached = f"accuracy {result['accuracy']:.2%} on {items}, " if result["n"] else ""
+        reached = ""
+        if result["n"]:
+            reached = describe_accuracy(result["accuracy"], result["n"], result["evaluated_on"]) + ", "
         lost = counted(len(result["skipped"]), "unreadable image")
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)

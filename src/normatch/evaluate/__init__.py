@@ -3,7 +3,7 @@
 from normatch.evaluate.calibration import calibration_error, fit_temperature
 from normatch.evaluate.metrics import confusion, scores
 from normatch.evaluate.predictor import Predictor, load
-from normatch.evaluate.significance import mcnemar, wilson_interval
+from normatch.significance import mcnemar, wilson_interval
 
 __all__ = [
     "Predictor",

@@ -15,6 +15,7 @@ from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
+from normatch.significance import describe_accuracy
 
 __all__ = ["describe", "held_out", "score_run"]
 
@@ -42,7 +43,7 @@ def score_run(
 def describe(report: dict[str, Any]) -> str:
     """The scores as text."""
     width = max(len(entry["name"]) for entry in report["per_class"])
-    lines = [f"accuracy {report['accuracy']:.2%} on {report['n']} {report['evaluated_on']} items"]
+    lines = [describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"])]
     lines += [
         f"  {entry['name']:<{width}}  n {entry['n']:>5}  "
         f"precision {entry['precision']:6.1%}  recall {entry['recall']:6.1%}"

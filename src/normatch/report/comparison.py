@@ -13,9 +13,9 @@ from normatch.config import flat, to_json
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
-from normatch.evaluate.significance import mcnemar, wilson_interval
 from normatch.files import read_json
 from normatch.report.findings import Curve, curves_of
+from normatch.significance import mcnemar, wilson_interval
 
 __all__ = ["Comparison", "Match", "Row", "compare", "describe", "shown"]
 

@@ -12,10 +12,10 @@ from normatch.data import UNKNOWN
 from normatch.evaluate.answers import Answers
 from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_gap, reliability, soften
 from normatch.evaluate.metrics import confusion, per_class
-from normatch.evaluate.significance import wilson_interval
 from normatch.report.evidence import Evidence, Predicted
 from normatch.report.thinning import Curve, averaged
 from normatch.seeding import permutation
+from normatch.significance import wilson_interval
 
 __all__ = ["Agreement", "Balance", "Calibration", "Case", "Curve", "Findings", "Latents", "curves_of", "examine"]
 

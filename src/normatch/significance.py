@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Paired", "mcnemar", "wilson_interval"]
+__all__ = ["Paired", "describe_accuracy", "mcnemar", "wilson_interval"]
 
 NORMAL_95 = 1.959963984540054
 """The standard normal distribution has 95% of its mass within ± this."""
@@ -25,6 +25,16 @@ def wilson_interval(correct: int, n: int) -> tuple[float, float]:
     spread = NORMAL_95 * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
     low, high = (centre - spread) / (1 + z2 / n), (centre + spread) / (1 + z2 / n)
     return (low if correct else 0.0), (high if correct < n else 1.0)
+
+
+def describe_accuracy(accuracy: float, n: int, which: str) -> str:
+    """An accuracy with its interval: that of few items says little by itself.
+
+    >>> describe_accuracy(0.9, 10, "test")
+    'accuracy 90.00% on 10 test items (95% interval 59.6% to 98.2%)'
+    """
+    low, high = wilson_interval(round(accuracy * n), n)
+    return f"accuracy {accuracy:.2%} on {n} {which} items (95% interval {low:.1%} to {high:.1%})"
 
 
 @dataclass(frozen=True)

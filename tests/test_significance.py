@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from normatch.evaluate.significance import mcnemar, wilson_interval
+from normatch.significance import mcnemar, wilson_interval
 
 
 @given(st.integers(1, 3000), st.data())
