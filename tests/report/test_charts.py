@@ -21,6 +21,7 @@ from normatch.report.charts import (
     reliability_chart,
 )
 from normatch.report.charts.axes import Axis, round_ticks
+from normatch.report.charts.scatter import HIGHEST, LETTER, LINE, LOWEST, MOST_NAMES, apart
 
 finite = st.floats(-1e9, 1e9, allow_subnormal=False)
 
@@ -130,3 +131,28 @@ def test_intervals_enclose_their_dot() -> None:
     bars = [e for e in root.iter("line") if e.get("class") == "interval"]
     for dot, bar in zip(dots, bars, strict=True):
         assert float(bar.get("x1", "nan")) < dot <= float(bar.get("x2", "nan"))
+
+
+@given(
+    st.lists(
+        st.tuples(st.text("ab", min_size=1, max_size=12), st.floats(0, 560), st.floats(0, 260)), max_size=MOST_NAMES
+    ),
+    st.floats(LOWEST, HIGHEST),
+)
+def test_no_name_covers_another_or_leaves_the_chart(named: list[tuple[str, float, float]], height: float) -> None:
+    names = [name for name, _, _ in named]
+    before = [(x, y) for _, x, y in named]
+    after = apart(names, before, height)
+    assert [x for x, _ in after] == [x for x, _ in before]
+    assert all(LINE / 2 - 1e-6 <= y <= height - LINE / 2 + 1e-6 for _, y in after)
+
+    def free(i: int, places: list[tuple[float, float]]) -> bool:
+        """Whether no other name covers the i-th."""
+        (x, y), n = places[i], len(names[i])
+        others = [(len(names[j]), *places[j]) for j in range(len(names)) if j != i]
+        return all(abs(x - u) >= (n + m) * LETTER / 2 - 1e-6 or abs(y - v) >= LINE - 1e-6 for m, u, v in others)
+
+    assert all(free(i, after) for i in range(len(names)))
+    inside = all(LINE / 2 <= y <= height - LINE / 2 for _, y in before)
+    if inside and all(free(i, before) for i in range(len(names))):
+        assert [y for _, y in after] == pytest.approx([y for _, y in before])

@@ -5,12 +5,14 @@ from html import escape
 
 from normatch.report.charts.svg import element, label, picture, shorten, tip
 
-__all__ = ["class_legend", "latent_chart"]
+__all__ = ["apart", "class_legend", "latent_chart"]
 
 WIDTH, LOWEST, HIGHEST, EDGE = 560, 260, 460, 24
 INKS = 10
 """Colours of classes; further classes take the colours again with another shape."""
 MOST_NAMES, LONGEST_NAME = 12, 12
+LETTER, LINE = 9.5, 17.0
+"""The width of a letter of a name, on average, and the height of a line."""
 SHAPES = ("M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", "M-3 -3h6v6h-6z", "M0 -3.6L3.4 2.6h-6.8z", "M0 -4L4 0L0 4L-4 0z")
 
 Point = tuple[float, float]
@@ -43,10 +45,11 @@ def latent_chart(
         body.append(element("path", tip(words), d=shape, transform=where, class_="point", style=_ink(k)))
     for x, y in map(place, means):
         body.append(element("path", d=f"M{x - 4:.1f} {y:.1f}h8M{x:.1f} {y - 4:.1f}v8", class_="mean"))
-    for name, centre in zip(classes, centres, strict=True):
-        if centre is not None and len(classes) <= MOST_NAMES:
-            x, y = place(centre)
-            body.append(label(x, y + 6, shorten(name, LONGEST_NAME), text_anchor="middle", class_="name"))
+    if len(classes) <= MOST_NAMES:
+        names = [shorten(name, LONGEST_NAME) for name, centre in zip(classes, centres, strict=True) if centre]
+        places = apart(names, [place(centre) for centre in centres if centre], height)
+        for name, (x, y) in zip(names, places, strict=True):
+            body.append(label(x, y + 6, name, text_anchor="middle", class_="name"))
     words = f"{len(points)} items of {len(classes)} classes, with the names of the classes at their centres."
     return picture(WIDTH, height, "Latents of the flow in two dimensions", words, *body)
 
@@ -60,6 +63,27 @@ def class_legend(classes: Sequence[str]) -> str:
         return element("li", swatch, escape(shorten(name, LONGEST_NAME)), style=_ink(k))
 
     return element("ul", *(entry(k, name) for k, name in enumerate(classes)), class_="legend")
+
+
+def apart(names: Sequence[str], places: Sequence[Point], height: float) -> list[Point]:
+    """The places of names, moved up or down only as far as it takes that none covers another or leaves the chart."""
+    xs = [x for x, _ in places]
+    ys = [y for _, y in places]
+
+    def settle(sign: int, limit: float) -> None:
+        """From one edge to the other, move each name past those before it that it would cover."""
+        done: list[int] = []
+        for i in sorted(range(len(names)), key=lambda i: sign * ys[i]):
+            ys[i] = sign * max(sign * ys[i], sign * limit)
+            for other in done:
+                close = abs(xs[i] - xs[other]) < (len(names[i]) + len(names[other])) * LETTER / 2
+                if close and sign * (ys[i] - ys[other]) < LINE:
+                    ys[i] = ys[other] + sign * LINE
+            done.append(i)
+
+    settle(1, LINE / 2)
+    settle(-1, height - LINE / 2)
+    return list(zip(xs, ys, strict=True))
 
 
 def _ink(k: int) -> str:
