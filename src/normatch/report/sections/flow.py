@@ -18,7 +18,7 @@ def latents(findings: Findings) -> str | None:
     first, second = found.explained
     note = (
         f"{len(found.points):,} {found.of}, coloured by {found.coloured_by}, in the first two principal "
-        f"components of the latents ({first:.0%} and {second:.0%} of the variance). Names stand at the mean of "
+        f"components of the latents ({first:.0%} and {second:.0%} of the variance). Names stand near the mean of "
         "their items; crosses are the means of the flow's Gaussians, circles one standard deviation."
     )
     return figure("Where the flow puts the items", class_legend(findings.classes), chart, note=note, class_="beside")
