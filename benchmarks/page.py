@@ -45,11 +45,11 @@ TASKS = {
 STAND_IN = "digits-40"
 """What the paper's analysis has been filled with where there is no GPU."""
 PASSES = {
-    "joint": "`joint`: one pass, as the paper",
-    "split": "`split`: weak views in a pass of their own, without gradients",
+    "joint": "`joint`: one pass, as in the paper",
+    "split": "`split`: weak views in a separate pass, without gradients",
     "shared": "`shared`: one pass, weak views left out of the backward pass",
-    "shared-at-first": "`shared` in its first form: weak views constants in the backward pass",
-    "running": "weak views apart, by the running statistics (removed)",
+    "shared-at-first": "`shared` in its first form: weak views constant in the backward pass",
+    "running": "weak views in a separate pass, normalised by the running statistics (removed)",
 }
 
 

@@ -82,7 +82,7 @@ def claims() -> list[str]:
     end = [100 * run["result"]["accuracy"] for run in ways]
     return [
         f"{spreading[0]} points above LabelSpreading (95 % interval of the mean {spreading[1]} to {spreading[2]})",
-        f"{fixmatch[0]} above FixMatch ({fixmatch[1]} to {fixmatch[2]}: not told apart)",
+        f"{fixmatch[0]} above FixMatch ({fixmatch[1]} to {fixmatch[2]}: not distinguishable)",
         f"NCUE {ncue[0]} over FixMatch, interval {ncue[1]} to {ncue[2]}",
         f"let into the backbone {let_in[0]}, {let_in[1]} to {let_in[2]}",
         f"a softmax head and a flow {flows[0]}, {flows[1]} to {flows[2]}",
