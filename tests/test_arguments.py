@@ -71,6 +71,6 @@ def test_a_resumed_run_gives_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_p
     flag = {"resume": option(bool, False, "")}
     assert parse_run("train", [*argv, "--resume"], flag)[0] == begun
     with pytest.raises(
-        UserError, match="runs/digits-40 is a run on digits, cifar10-40 one on cifar10: resume it without"
+        UserError, match="runs/digits-40 is a run on digits, cifar10-40 is on cifar10: resume it without"
     ):
         parse_run("train", ["cifar10-40", "--name", "digits-40", "--resume"], flag)

@@ -128,7 +128,7 @@ def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[
     assert "exists already" in error_of(capsys, "train", "digits-40", *QUICK, "--out", str(run))
     assert main(["train", "--resume", "--out", str(run)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("finished before: ")
+    assert shown.startswith("already finished: ")
     assert str(run) in shown
     assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
 
@@ -283,7 +283,7 @@ def test_stopped_by_hand_it_says_how_to_go_on(
         ("normatch.engine.run.Run.create", "normatch: stopped\n"),
         (
             "normatch.engine.progress.Lines.__call__",
-            f"normatch: stopped; it goes on with normatch train --out '{tmp_path / 'my run'}' --resume\n",
+            f"normatch: stopped; continue with normatch train --out '{tmp_path / 'my run'}' --resume\n",
         ),
     ):
         with monkeypatch.context() as patch:

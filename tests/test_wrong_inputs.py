@@ -145,7 +145,7 @@ WRONG = {
     "a longer flag": Wrong("train --batch-size 3", "did you mean --batch?"),
     "a longer flag of another verb": Wrong("predict run x.png --output x.csv", "did you mean --out?"),
     "a folder with a blank that lacks quotes": Wrong(
-        "train --data my cats", "unknown recipe 'cats' beside --data my: put quotes round a path with blanks"
+        "train --data my cats", "unknown recipe 'cats' with --data my: put quotes around a path with spaces"
     ),
     "a folder with a blank where a recipe belongs": Wrong(
         "train 'my pets'", "give your own data as --data 'my pets'", folders("my pets")
@@ -294,7 +294,7 @@ WRONG = {
     ),
     "a label with a comma": Wrong(
         "train --data list.csv",
-        "list.csv, line 2: there are more values than the 2 columns; put quotes round",
+        "list.csv, line 2: there are more values than the 2 columns; put quotes around",
         and_file("list.csv", "path,label\npets/cat/1.png,cat, young\n"),
     ),
     "a manifest without pictures": Wrong(
@@ -462,7 +462,7 @@ WRONG = {
         "eval run", "its test items are others now", arrays(x=vectors(), y=np.arange(20) // 10), "vectors"
     ),
     "a recipe of other data to resume": Wrong(
-        "train cifar10-40 --resume --out run", "run is a run on digits, cifar10-40 one on cifar10", None, "digits"
+        "train cifar10-40 --resume --out run", "run is a run on digits, cifar10-40 is on cifar10", None, "digits"
     ),
     "a recipe to time": Wrong("bench digits-41", "unknown recipe 'digits-41'"),
     "a method to compare": Wrong("bench --compare nothing", "unknown method 'nothing'"),

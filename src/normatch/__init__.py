@@ -30,8 +30,8 @@ __all__ = [
     "train",
 ]
 
-# Names are found on first use, so that `import normatch` costs nothing beyond what is used of it.
-_HOMES = {
+# Public names are imported on first use, so that `import normatch` does not load torch and everything else.
+_MODULES = {
     "Config": "normatch.config",
     "FixMatchClassifier": "normatch.estimator",
     "NorMatchClassifier": "normatch.estimator",
@@ -46,8 +46,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     if name == "recipes":
         return importlib.import_module("normatch.recipes")
     raise AttributeError(f"module 'normatch' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Typed command-line arguments: parsed by tyro, with errors of one line."""
+"""Typed command-line arguments, parsed by tyro; parse errors are reported as one-line UserErrors."""
 
 import contextlib
 import dataclasses
@@ -24,15 +24,15 @@ from normatch.recipes import own, recipes
 __all__ = ["named_fields", "option", "parse", "parse_action", "parse_run", "with_absolute_paths"]
 
 DEFAULT = "digits-40"
-"""The recipe where none is named."""
+"""The recipe used when the command line names neither a recipe nor data."""
 
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
-    """Call or build ``kind`` from ``argv``; wrong arguments are a UserError."""
+    """Call the function, or build the dataclass, ``kind`` with the arguments ``argv``; UserError if they are wrong."""
     shown = io.StringIO()
     try:
         with contextlib.redirect_stderr(shown):
-            parsed = tyro.cli(_later(kind), prog=f"normatch {verb}", args=argv)
+            parsed = tyro.cli(_deferred(kind), prog=f"normatch {verb}", args=argv)
     except SystemExit as stop:
         if stop.code:
             flags = [f"--{name.replace('_', '-')}" for name in inspect.signature(kind).parameters]
@@ -41,8 +41,11 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
     return parsed() if inspect.isfunction(kind) else parsed
 
 
-def _later(kind: Any) -> Any:
-    """A function in the place of ``kind`` that does not run yet: what it says on standard error is not the parser's."""
+def _deferred(kind: Any) -> Any:
+    """If ``kind`` is a function, a wrapper that returns the call instead of running it.
+
+    Standard error is captured while the parser runs; the function itself must run after that.
+    """
     if not inspect.isfunction(kind):
         return kind
 
@@ -68,34 +71,34 @@ def parse_action(actions: dict[str, Callable[..., None]], verb: str, argv: list[
 
 
 def named_fields(argv: list[str]) -> frozenset[str]:
-    """The fields of the config that stand on the command line, as attributes are written."""
+    """The names of all flags in ``argv``, spelt as attributes: ``--batch-size 3`` gives ``batch_size``."""
     flags = (word[2:].split("=", 1)[0] for word in argv if word.startswith("--"))
     return frozenset(flag.replace("-", "_") for flag in flags)
 
 
 def option(kind: Any, default: Any, about: str) -> tuple[Any, Any]:
-    """A flag of a verb's own, beside the config's: its type with the help text, and its default."""
+    """An extra flag of one verb, next to those of the config: (its type annotated with the help text, its default)."""
     return Annotated[kind, tyro.conf.arg(help=about)], default
 
 
 def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]) -> tuple[Config, Any]:
-    """A config, any field of which is a flag, and the verb's own options.
+    """The config (each of its fields is a flag) and an object with the verb's own options as attributes.
 
-    The recipe, or with --resume the run itself, gives the defaults. ``recipe`` among the options is None where the
-    data is the user's own.
+    Defaults come from the recipe or, with --resume, from the config of the run. The option ``recipe`` is None for the
+    user's own data.
     """
     first = argv[0] if argv and not argv[0].startswith("-") else None
     base = _base(first, argv)
     assumed = first or (None if base.data not in sources else DEFAULT)
     given = _parse_from(base, assumed, verb, argv, own_options)
     if given.recipe != assumed:
-        # The recipe stands behind a flag, where only a parser that knows the flags can find it.
+        # The recipe came after a flag, so only the full parse could find it: parse again with its defaults.
         given = _parse_from(_base(given.recipe, argv), given.recipe, verb, argv, own_options)
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """The config with absolute paths: what a run keeps must be right from any working directory."""
+    """The config with absolute paths, so that a stored config is valid from any working directory."""
 
     def absolute(path: Path | None) -> Path | None:
         return None if path is None else Path(os.path.abspath(path.expanduser()))
@@ -105,14 +108,14 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def _base(recipe: str | None, argv: list[str]) -> Config:
-    """Where the defaults come from."""
+    """The config whose values are the defaults of the flags."""
     data = _value_of(argv, "--data")
     if recipe is not None and recipe not in recipes and Path(recipe).expanduser().exists():
         quoted = shlex.quote(recipe)
         raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {quoted}")
     if recipe is not None and recipe not in recipes and data is not None:
         raise UserError(
-            f"unknown recipe {recipe!r} beside --data {data}: put quotes round a path with blanks, or leave it out"
+            f"unknown recipe {recipe!r} with --data {data}: put quotes around a path with spaces, or leave it out"
         )
     if recipe is None and data is not None and data not in sources:
         base = own(data)
@@ -120,31 +123,34 @@ def _base(recipe: str | None, argv: list[str]) -> Config:
         base = recipes.get(recipe or DEFAULT).build()
     if "--resume" not in argv:
         return base
-    # What was chosen when the run began is known only to the run.
+    # The defaults of a resumed run are the values in its own config.json, which may not be those of the recipe.
     out, name = _value_of(argv, "--out"), _value_of(argv, "--name")
     folder = run_folder(base.replace(name=name or base.name), Path(out) if out is not None else None)
     begun = Run.open(folder).config
     if recipe is not None and begun.data != base.data:
-        raise UserError(f"{folder} is a run on {begun.data}, {recipe} one on {base.data}: resume it without {recipe}")
+        raise UserError(f"{folder} is a run on {begun.data}, {recipe} is on {base.data}: resume it without {recipe}")
     return begun
 
 
 def _parse_from(
     base: Config, recipe: str | None, verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]
 ) -> Any:
-    """Parsed into a dataclass of the config's fields and the verb's own, the settings by their real type."""
+    """Parse ``argv`` into a dataclass with the fields of the config and the verb's own options.
+
+    The field ``settings`` has the type of the method's settings, so that each of them is a flag.
+    """
     method = _value_of(argv, "--method")
     if method is not None:
         base = base.replace(method=method)
     kinds = {f.name: f.type for f in dataclasses.fields(base)} | {"settings": type(base.settings)}
     options = {name: (kind, getattr(base, name)) for name, kind in kinds.items()}
-    # The folder of a class tree may be spelt either way, and so may this.
+    # Both spellings are accepted, as for the folder of unlabelled images in a class tree.
     options["unlabelled"] = (Annotated[Path | None, tyro.conf.arg(aliases=["--unlabeled"])], base.unlabelled)
     options["recipe"] = option(Annotated[str | None, tyro.conf.Positional], recipe, "The named run to start from.")
     fields = [
         (name, kind, dataclasses.field(default=default)) for name, (kind, default) in (options | own_options).items()
     ]
-    # The config that is built from these checks itself, where its errors are the user's.
+    # No validation here: parse_run builds a Config from the parsed values, which validates itself.
     arguments = dataclasses.make_dataclass(
         verb.title(), fields, bases=(Config,), frozen=True, namespace={"__post_init__": lambda self: None}
     )
@@ -163,10 +169,10 @@ def _value_of(argv: list[str], flag: str) -> str | None:
 
 
 def _one_line(box: str, flags: Iterable[str]) -> str:
-    """The message of the parser's framed text, and the flag it suggests, or the one of ``flags`` that the wrong one
-    begins with: --batch for --batch-size.
+    """The error message in the parser's framed output, as one line with a suggested flag.
 
-    The frame's sections are parted by rules; drawn in ASCII, it begins with a section that is only a title.
+    The suggestion is the parser's or, failing that, the longest of ``flags`` that the unknown flag starts with:
+    --batch for --batch-size. Rules separate the sections of the frame; an ASCII frame has a title as its first section.
     """
     sections: list[list[str]] = [[]]
     for line in (re.sub(r"^[│|]\s?|\s*[│|]$", "", line).strip() for line in box.splitlines()):

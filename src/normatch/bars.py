@@ -1,4 +1,4 @@
-"""Live bars on standard error for work that is counted: predictions, downloads, images decoded."""
+"""Live progress bars on standard error: predictions, downloads, decoded images."""
 
 import sys
 import time
@@ -13,45 +13,45 @@ if TYPE_CHECKING:
 __all__ = ["SECONDS", "bar", "counting", "decoding", "downloading"]
 
 Report = Callable[[str, int, int | None], None]
-"""Called with the title of something, how much of it is done, and of how much, where that is known."""
+"""Called with a title, the amount done, and the total (None if unknown)."""
 
 SECONDS = 5.0
-"""Between two lines, where lines stand for a bar."""
+"""Least time between two lines of progress where standard error is not a terminal."""
 
 
 @contextmanager
 def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to call with how many of ``total`` are done: a live bar on a terminal, else nothing."""
+    """A function to call with the number of items done out of ``total``: a live bar on a terminal, else no output."""
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
     columns = (MofNCompleteColumn(), TimeRemainingColumn())
-    with _reporting(*columns, live=sys.stderr.isatty(), elsewhere=lambda *_: None, transient=True) as report:
+    with _reporting(*columns, live=sys.stderr.isatty(), as_lines=lambda *_: None, transient=True) as report:
         report(title, 0, total)
         yield lambda done: report(title, done, total)
 
 
 @contextmanager
 def downloading() -> Iterator[Report]:
-    """A function to call as a file's bytes arrive: a live bar on a terminal, else a line for each finished file."""
+    """A function to call as bytes of a file arrive: a live bar on a terminal, else one line per finished file."""
     from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    def elsewhere(name: str, done: int, total: int | None) -> None:
+    def as_lines(name: str, done: int, total: int | None) -> None:
         if done == total:
             print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
 
     columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with _reporting(*columns, live=_takes_escapes(), elsewhere=elsewhere) as report:
+    with _reporting(*columns, live=_is_terminal(), as_lines=as_lines) as report:
         yield report
 
 
 @contextmanager
 def decoding() -> Iterator[Callable[[int, int], None]]:
-    """A function to call with how many of how many images are decoded: a live bar, else a line every few seconds."""
+    """A function to call with (images decoded, all images): a live bar on a terminal, else a line every few seconds."""
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
     last = time.monotonic()
 
-    def elsewhere(title: str, done: int, total: int | None) -> None:
+    def as_lines(title: str, done: int, total: int | None) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= SECONDS:
@@ -59,12 +59,12 @@ def decoding() -> Iterator[Callable[[int, int], None]]:
             print(f"{title}  {done}/{total}", file=sys.stderr, flush=True)
 
     columns = (MofNCompleteColumn(), TimeRemainingColumn())
-    with _reporting(*columns, live=_takes_escapes(), elsewhere=elsewhere) as report:
+    with _reporting(*columns, live=_is_terminal(), as_lines=as_lines) as report:
         yield lambda done, total: report("decoding images", done, total)
 
 
 def bar(*columns: "ProgressColumn", transient: bool = False) -> "RichProgress":
-    """A title, a bar, and more columns, on standard error."""
+    """A rich progress display on standard error: a title, a bar, and ``columns``."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
@@ -74,10 +74,10 @@ def bar(*columns: "ProgressColumn", transient: bool = False) -> "RichProgress":
 
 
 @contextmanager
-def _reporting(*columns: "ProgressColumn", live: bool, elsewhere: Report, transient: bool = False) -> Iterator[Report]:
-    """Where ``live``, a function that draws a bar for each title, from its first call on; otherwise ``elsewhere``."""
+def _reporting(*columns: "ProgressColumn", live: bool, as_lines: Report, transient: bool = False) -> Iterator[Report]:
+    """If ``live``, a function that draws one bar per title; otherwise ``as_lines``."""
     if not live:
-        yield elsewhere
+        yield as_lines
         return
     with bar(*columns, transient=transient) as bars:
         tasks: dict[str, TaskID] = {}
@@ -90,8 +90,8 @@ def _reporting(*columns: "ProgressColumn", live: bool, elsewhere: Report, transi
         yield report
 
 
-def _takes_escapes() -> bool:
-    """Whether standard error is a terminal, or the environment (FORCE_COLOR, TTY_COMPATIBLE) says that it is one."""
+def _is_terminal() -> bool:
+    """Whether standard error is a terminal or FORCE_COLOR or TTY_COMPATIBLE in the environment says so."""
     from rich.console import Console
 
     return Console(stderr=True).is_terminal

@@ -1,4 +1,4 @@
-"""What can be named in a config, with a line on each."""
+"""The names that a config may use (methods, data sets, backbones, recipes), each with a one-line summary."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ Kind = Literal["methods", "datasets", "backbones", "recipes"]
 
 
 def catalogue(kind: Kind) -> list[dict[str, str]]:
-    """One entry a name: ``name`` and ``summary``."""
+    """One entry per name of this kind, with the keys ``name`` and ``summary``."""
     summaries = {
         "methods": lambda: ((name, method.summary) for name, method in methods.items()),
         "datasets": lambda: ((name, source.summary) for name, source in sources.items()),

@@ -1,4 +1,4 @@
-"""What a run on the user's own data leaves open, chosen from the data and the machine, each with its reason."""
+"""Choose the settings that the user left open for a run on their own data, from the data and the machine."""
 
 import math
 from collections.abc import Collection
@@ -28,33 +28,34 @@ from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backb
 __all__ = ["Plan", "choose", "plan"]
 
 HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
-"""The share of the labelled items that is tested on, down to so many items; none if a class has fewer than FEWEST."""
+"""Share of the labelled items held out for testing. Beyond ENOUGH test items the share shrinks; it is 0 if some class
+has fewer than FEWEST labelled items."""
 
 LEAST_BATCH, LARGEST_BATCH = 8, {"cuda": 64, "cpu": 32}
-"""Between them, the power of two that the labelled items fill."""
+"""Bounds of the batch: within them, the largest power of two that is no larger than the labelled set."""
 
 RATIO = 7
-"""Unlabelled items for each labelled one in a step, at most: the paper's."""
+"""Most unlabelled items per labelled one in a step (the value of the paper)."""
 
 STEPS = {"cuda": 4096, "cpu": 1024}
-"""Of a run without a time budget."""
+"""Training steps of a run without a time budget."""
 
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
 
 RECORDS = 16
-"""Lines of metrics that a run has at the least, where it has the steps: of fewer, a chart shows little."""
+"""Least number of lines of metrics in a run of at least that many steps: a chart of fewer points shows little."""
 
 MOMENTA, LEARNT = (0.01, 0.1), 20
-"""The least and the largest momentum of batch norm; between them, a run is LEARNT times as long as it looks back."""
+"""Bounds of batch norm's momentum; within them it is LEARNT / steps: the run is LEARNT averaging windows long."""
 
 EVALUATING = 0.2
-"""The share of a time budget that evaluations may take at the most."""
+"""Largest share of a time budget to spend on evaluations."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A config with nothing left open, its data where they have been read already, and what to tell the user."""
+    """A complete config, its data if already read, and what to tell the user about both."""
 
     config: Config
     corpus: Corpus | None = None
@@ -63,7 +64,7 @@ class Plan:
     """Field, value and reason of each choice."""
 
     def describe(self) -> str:
-        """A line on the data, what is odd about them, and a line for each choice; nothing where nothing was chosen."""
+        """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
         lines = [self.found] if self.found else []
         if self.chosen:
             lines += [f"  {line}" for line in aligned(self.chosen)]
@@ -83,10 +84,10 @@ def plan(
 ) -> Plan:
     """Read the data of a new run and choose the fields that are not ``fixed``.
 
-    A run that is resumed has nothing left to choose. ``automatic`` is for the user's own data; a recipe's values stay
-    as they are, but that a run made shorter is recorded more often. ``minutes`` is the time that training may take: the
-    steps are set by the speed that a few of them have on this machine. What is chosen is part of the config, which
-    repeats the run exactly, here or elsewhere.
+    A resumed run has nothing left to choose. ``automatic`` is for the user's own data; without it the values of the
+    recipe stay, except that a shortened run logs metrics more often. ``minutes`` is the time that training may take:
+    the number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
+    config, which repeats the run exactly, on this machine or another.
     """
     if resume:
         if minutes is not None:
@@ -97,19 +98,19 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
-    made = choose(config, fixed, reading) if automatic else _as_it_is(config, fixed, reading)
-    return made if minutes is None else _within(made, minutes, fixed)
+    made = choose(config, fixed, reading) if automatic else _from_recipe(config, fixed, reading)
+    return made if minutes is None else _within_minutes(made, minutes, fixed)
 
 
-def _as_it_is(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
-    """A recipe's run as it is, but that a run made short is recorded more often."""
+def _from_recipe(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+    """The plan of a recipe: its config unchanged, except that a short run logs metrics more often."""
     choices = _Choices(config, frozenset(fixed))
     _choose_records(choices)
     return Plan(choices.config, open_corpus(config, reading), chosen=tuple(choices.made))
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
-    """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
+    """Read the user's own data and choose the fields that are not ``fixed``; for ``train`` and for ``bench``."""
     device = device_of(config.device).type
     _must_be_possible(config)
     corpus = load_corpus(
@@ -133,7 +134,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
 
 
 def _must_be_possible(config: Config) -> None:
-    """Raise UserError before any image is decoded where no network has the name, or none takes the image size."""
+    """Raise UserError, before any image is decoded, if the backbone is unknown or none takes the image size."""
     backbone = find_backbone(config.backbone) if config.backbone != "auto" else None
     if config.image_size is not None and config.image_size >= 1:
         shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
@@ -147,7 +148,7 @@ def _must_be_possible(config: Config) -> None:
 
 
 class _Choices:
-    """A config that is being completed: what the user has fixed stays as it is."""
+    """A config under completion, and the choices made so far; fields that the user has fixed are never changed."""
 
     def __init__(self, config: Config, fixed: frozenset[str]) -> None:
         self.config, self.fixed = config, fixed
@@ -167,7 +168,7 @@ def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
         name = suitable_backbone(shape, quick=device == "cpu")
         dimensions = "×".join(map(str, shape))
         small = name != suitable_backbone(shape)
-        why = f"quick without a GPU on items of {dimensions}" if small else f"suits items of {dimensions}"
+        why = f"fast without a GPU for items of {dimensions}" if small else f"suits items of {dimensions}"
         choices.set("backbone", name, why)
     else:
         fitting_backbone(choices.config.backbone, shape)
@@ -176,7 +177,7 @@ def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
 def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
     sides = np.minimum(facts["width"], facts["height"])
     if (facts["width"] == side).all() and (facts["height"] == side).all():
-        return "all images have it"
+        return "the size of all images"
     seen = f"the shorter sides are {sides.min()} to {sides.max()} pixels, their median {np.median(sides):g}"
     return f"{seen}; no more than {SMALL} without a GPU" if device == "cpu" and side == SMALL else seen
 
@@ -188,7 +189,7 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
     _, counts = np.unique(corpus.train.labels[corpus.train.labels != UNKNOWN], return_counts=True)
     labelled = int(counts.sum())
     if counts.min(initial=labelled) < FEWEST:
-        why = f"nothing to test on: a class with {counts.min(initial=labelled)} labelled items has none to spare"
+        why = f"no test set: a class with {counts.min(initial=labelled)} labelled items has none to spare"
         choices.set("test_share", 0.0, why, "0")
         return
     share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
@@ -207,7 +208,7 @@ def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
 
 def _choose_steps(choices: _Choices, device: str) -> None:
     where = "on a GPU" if device == "cuda" else "without a GPU"
-    choices.set("steps", STEPS[device], f"as many as are worth the wait {where}; --minutes 10 fits them to your time")
+    choices.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
     epoch = max(1, choices.config.steps // EPOCHS)
     choices.set("epoch", epoch, f"{math.ceil(choices.config.steps / epoch)} evaluations and checkpoints")
     _choose_records(choices)
@@ -221,12 +222,12 @@ def _choose_records(choices: _Choices) -> None:
 
 
 def _choose_momentum(choices: _Choices) -> None:
-    """Batch norm's statistics start from nothing: a short run must learn them fast, a long one can look back."""
+    """Choose batch norm's momentum: a short run needs fast-moving statistics, a long one can average longer."""
     momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / choices.config.steps, 3)))
     choices.set("norm_momentum", momentum, f"batch norm looks back on some {round(1 / momentum)} steps")
 
 
-def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
+def _within_minutes(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     config = made.config
     speed = pace(prepare(config, made.corpus))
     affordable = int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)
@@ -242,8 +243,8 @@ def _within(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     _choose_records(choices)
     if made.found:
         _choose_momentum(choices)
-    anew = {name for name, *_ in choices.made}
-    earlier = tuple(choice for choice in made.chosen if choice[0] not in anew)
+    changed = {name for name, *_ in choices.made}
+    earlier = tuple(choice for choice in made.chosen if choice[0] not in changed)
     return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))
 
 

@@ -15,14 +15,14 @@ from normatch.files import FULL
 __all__ = ["main"]
 
 Device = Literal["auto", "cpu", "cuda"]
-"""As :data:`normatch.device.Device`, which would import torch for ``--help`` too."""
+"""Same as :data:`normatch.device.Device`; repeated here because importing that module would load torch for --help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; what the user can mend is one line on standard error and exit code 2."""
-    verb, *rest = [_at_home(word) for word in (sys.argv[1:] if argv is None else argv)] or ["--help"]
+    """Run one verb and return the exit code; a UserError becomes one line on standard error and exit code 2."""
+    verb, *rest = [_expanded(word) for word in (sys.argv[1:] if argv is None else argv)] or ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        # As standard error has it: the name of a file need not be text, and must still be shown.
+        # As on standard error: file names that are not valid text are printed with escapes instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if verb in ("-h", "--help"):
@@ -39,17 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"normatch: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of our output has had enough; what is still buffered must not raise again at exit.
+        # The reader of our output (head, less) has closed it; flushing the rest at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         if error.filename is None and error.errno not in FULL:
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
-        print(f"normatch: {where}{error.strerror}; mend that, or choose another place", file=sys.stderr)
+        print(f"normatch: {where}{error.strerror}; fix that, or choose another place", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        said = str(stop) or ("called again, it goes on" if verb == "reproduce" else "")
+        said = str(stop) or ("run it again to continue" if verb == "reproduce" else "")
         print(f"normatch: stopped{said and '; '}{said}", file=sys.stderr)
         return 1
     return 0
@@ -99,8 +99,8 @@ def train(argv: list[str]) -> None:
     except KeyboardInterrupt:
         if not kept.path.is_dir():
             raise
-        raise KeyboardInterrupt(f"it goes on with {going_on(kept.path)}") from None
-    print(f"{'finished before: ' if finished else ''}{run.describe()}")
+        raise KeyboardInterrupt(f"continue with {going_on(kept.path)}") from None
+    print(f"{'already finished: ' if finished else ''}{run.describe()}")
     place = shlex.quote(str(run.path))
     print(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
 
@@ -125,8 +125,8 @@ def evaluate(argv: list[str]) -> None:
 
         Args:
             run: Folder of the run.
-            on: Which items; auto is the test set, or the validation items where there is none.
-            data_root: Folder that holds the data sets' files, where it has moved.
+            on: Which items; auto is the test set or, if there is none, the validation items.
+            data_root: Folder that holds the data sets' files, if it has moved since training.
             device: Where to compute.
             cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object.
@@ -158,12 +158,12 @@ def predict(argv: list[str]) -> None:
         Args:
             run: Folder of the run.
             inputs: Image files, folders, CSV files that list images, one .npy or .npz file, or - for paths on standard
-                input, one a line.
+                input, one per line.
             out: Table to write, a .csv or .parquet file; standard output by default.
-            on_bad_image: An unreadable image ends it before anything is written, or is left out and named.
+            on_bad_image: On an unreadable image, stop before anything is written, or skip it and name it at the end.
             batch: Items that go through the network at once.
             device: Where to compute.
-            force: Replace --out where it exists.
+            force: Replace --out if it exists.
         """
         said = predict_to(run, inputs, out, on_bad=on_bad_image, batch=batch, device=device, force=force)
         print(said, file=sys.stderr if out is None else sys.stdout)
@@ -189,7 +189,7 @@ def export(argv: list[str]) -> None:
             run: Folder of the run.
             format: onnx for ONNX runtimes, torch for torch.export.load.
             out: File to write; model.onnx or model.pt2 in the run's folder by default.
-            force: Replace the file where it exists.
+            force: Replace the file if it exists.
         """
         print(export_run(run, format, out, force=force))
 
@@ -197,7 +197,7 @@ def export(argv: list[str]) -> None:
 
 
 def list_(argv: list[str]) -> None:
-    """What there is: methods, datasets, backbones, recipes."""
+    """List the methods, datasets, backbones or recipes."""
     from tyro.conf import Positional
 
     from normatch.catalogue import catalogue
@@ -207,7 +207,7 @@ def list_(argv: list[str]) -> None:
 
         Args:
             what: The kind of thing.
-            json: Print a JSON array of objects with a name.
+            json: Print a JSON array of objects with name and summary.
         """
         rows = catalogue(what)
         if json:
@@ -268,7 +268,7 @@ def data(argv: list[str]) -> None:
 
         Args:
             clear: Delete them all.
-            json: Print a JSON array with an object for each entry that is or, with --clear, was there.
+            json: Print a JSON array with an object for each entry; with --clear, for each entry deleted.
         """
         cache = Cache()
         rows = cache.clear() if clear else cache.listing()
@@ -289,10 +289,10 @@ def bench(argv: list[str]) -> None:
     from normatch.files import must_be_free, write_json
 
     own = {
-        "repeats": option(int, 5, "Timings, whose median counts."),
-        "seconds": option(float, 2.0, "Length of a timing, about."),
+        "repeats": option(int, 5, "Number of timings; their median is reported."),
+        "seconds": option(float, 2.0, "Approximate length of each timing."),
         "compare": option(str | None, None, "Another method to time in the same run."),
-        "items": option(int | None, None, "Images of noise that stand for a named data set; by default a few steps'."),
+        "items": option(int | None, None, "Noise images in place of a named data set; by default a few steps' worth."),
         "out": option(Path | None, None, "JSON file to keep the result in."),
         "json": option(bool, False, "Print a JSON array with an object for each method."),
     }
@@ -301,7 +301,7 @@ def bench(argv: list[str]) -> None:
         must_be_free(given.out, force=True)
     made = Plan(config)
     if given.recipe is None:
-        # What train would choose is what is to be timed.
+        # Time the settings that `normatch train` would choose.
         with decoding() as on_decoded:
             made = choose(config, named_fields(argv), Reading(progress=on_decoded))
     config = made.config
@@ -332,12 +332,12 @@ def report(argv: list[str]) -> None:
         device: Device = "auto",
         json: bool = False,
     ) -> None:
-        """Write all there is to say of a finished run into one page that needs nothing else.
+        """Write the report of a finished run as one self-contained HTML page.
 
         Args:
             run: Folder of the run.
             out: File to write; RUN/report.html by default.
-            data_root: Folder that holds the data sets' files, where it has moved.
+            data_root: Folder that holds the data sets' files, if it has moved since training.
             device: Where to compute.
             json: Print the numbers of the page as one JSON object instead.
         """
@@ -394,22 +394,22 @@ def reproduce(argv: list[str]) -> None:
         dry_run: bool = False,
         json: bool = False,
     ) -> None:
-        """Plan, train and tabulate the runs of a table or figure of the paper. Stopped at any time, it goes on when
-        called again: what is finished is not trained anew.
+        """Plan, train and tabulate the runs of a table or figure of the paper. It can be stopped at any time and
+        continues when called again: finished runs are not repeated.
 
         Args:
             name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), or all.
             budget: full (the paper's schedule), 300 (epochs at most), quick (to see it work), the minutes that each run
                 may take here, or a number of steps such as 20480steps. The schedule is scaled to it.
-            seeds: Label seeds, each a run of every row.
-            data: Another data set in the place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
+            seeds: Label seeds; every row is trained once with each.
+            data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
             data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
             device: Where to train.
-            only: Train only the runs that have one of these words in their name.
-            at_once: Runs to train at a time; a GPU with room for it has the next one get ready meanwhile.
-            out: Folder of the runs, of their results as JSON files, and of results.md.
+            only: Train only the runs whose name contains one of these words.
+            at_once: Runs to train at a time; if the GPU has room, one more run gets ready meanwhile.
+            out: Folder for the runs, their results as JSON files, and results.md.
             dry_run: Print the plan and its estimated time, and train nothing.
-            json: Print one JSON object: the plan, and when it is carried out the tables and the runs that failed.
+            json: Print one JSON object: the plan and, unless --dry-run, the tables and the runs that failed.
         """
         plan = make_plan(
             name,
@@ -479,8 +479,8 @@ def _run(verb: Callable[..., None], name: str, argv: list[str]) -> None:
     parse(verb, name, argv)
 
 
-def _at_home(word: str) -> str:
-    """A path that the shell left as it was, such as ``--out=~/runs``: nobody wants a folder called ``~``."""
+def _expanded(word: str) -> str:
+    """The argument with a leading ``~`` expanded, also in ``--out=~/runs``, where the shell leaves it as it is."""
     flag, equals, value = word.partition("=")
     if equals and flag.startswith("--"):
         return f"{flag}={os.path.expanduser(value)}"

@@ -1,4 +1,4 @@
-"""Rows of words as text: columns for a terminal, tables in Markdown, where the first row is the head; and counts."""
+"""Text from rows of strings: aligned columns, Markdown tables; and counts with their nouns."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,8 @@ __all__ = ["aligned", "counted", "markdown"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """
+    """Rows as lines with aligned columns.
+
     >>> aligned([["run", "steps"], ["first", "600"]])
     ['run    steps', 'first  600']
     """
@@ -15,7 +16,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def counted(n: int, one: str, many: str | None = None) -> str:
-    """
+    """A count with its noun, singular or plural.
+
     >>> counted(1, "image"), counted(3002, "image"), counted(2, "entry", "entries")
     ('1 image', '3,002 images', '2 entries')
     """
@@ -23,7 +25,8 @@ def counted(n: int, one: str, many: str | None = None) -> str:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """
+    """Rows as a Markdown table; the first row is the header.
+
     >>> print(markdown([["run", "steps"], ["first", "600"]]))
     | run | steps |
     | --- | --- |

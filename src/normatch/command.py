@@ -9,16 +9,16 @@ __all__ = ["command_of"]
 
 
 def command_of(config: Config) -> str:
-    """The command line that trains ``config`` again: from the recipe that needs the fewest flags.
+    """The command line that trains ``config`` again, starting from the recipe that needs the fewest flags.
 
-    One's own data too is best said to a recipe: without one, what is not said would be chosen anew.
+    It names a recipe even for the user's own data: without one, fields that are not given would be chosen again.
     """
     starts = ([name, *_flags_from(recipe.build(), config)] for name, recipe in recipes.items())
     return shlex.join(["normatch", "train", *min(starts, key=len)])
 
 
 def _flags_from(base: Config, config: Config) -> list[str]:
-    """The flags that make ``config`` of ``base``."""
+    """The flags that turn ``base`` into ``config``."""
     flags = []
     if base.method != config.method:
         flags += ["--method", config.method]

@@ -1,4 +1,4 @@
-"""The dataclasses of a run: everything that decides its result, checked, and written to ``config.json``."""
+"""The configuration of a run: everything that decides its result, validated, and stored in ``config.json``."""
 
 import dataclasses
 import types
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Config:
-    """A run, complete: the same config and seed give the same run. Defaults are the paper's (Section 4.1)."""
+    """Complete settings of a run: equal configs give equal runs. Defaults are the paper's (Section 4.1)."""
 
     name: str = "run"
     """What the run is called; its folder is runs/NAME unless --out says otherwise."""
@@ -28,32 +28,32 @@ class Config:
     data: str = "digits"
     """A data set's name, or the path of a folder of images, a CSV manifest or an .npz file."""
     unlabelled: Path | None = None
-    """A folder of more images, at any depth, none of which has a label: for pictures that lie elsewhere."""
+    """Another folder of images, at any depth, all of them unlabelled."""
     data_root: Path | None = None
     """Folder that holds the data sets' files; by default $NORMATCH_DATA or ~/.cache/normatch."""
     image_size: int | None = None
-    """Side to which images are resized when they are read; by default they keep theirs."""
+    """Side to which images are resized when they are read; by default they keep their size."""
     on_bad_image: Literal["stop", "skip"] = "stop"
-    """An unreadable file in your own folder or manifest ends the run before it starts, or is left out and listed."""
+    """On an unreadable file in your own folder or manifest, stop before training, or skip it and list it."""
     test_share: float = 0.0
-    """Share of the items held out for testing, by seed: for data that brings no test set of its own."""
+    """Share of the labelled items held out for testing, drawn by seed: for data without a test set."""
     labels: int | None = 40
-    """Labels used, in all; equally many of each class. None uses every label there is."""
+    """Total number of labels used, equally many of each class. None uses every label there is."""
     fold: int | None = None
-    """One of the data set's own labelled subsets (STL-10, Mini-ImageNet) instead of a draw."""
+    """Index of a predefined labelled subset (STL-10, Mini-ImageNet) to use instead of a random draw."""
     validation: float = 0.0
-    """Share of the training items set aside to choose settings on; the test set chooses nothing."""
+    """Share of the training items set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
-    """Whether the labelled images are among the unlabelled ones too, as in FixMatch."""
+    """Whether the unlabelled set also contains the labelled images, as in FixMatch."""
 
     method: str = "normatch"
     """The method's name."""
     settings: Settings = field(default_factory=Settings)
-    """The method's own choices."""
+    """The settings of the method."""
     backbone: str = "wrn-28-2"
-    """The network's name; auto takes the one that suits the items' shape, timm:NAME one of timm's, pretrained."""
+    """The network's name; auto picks one that suits the shape of the items, timm:NAME is a pretrained timm network."""
     norm_momentum: float | None = None
-    """Momentum of batch normalisation's running statistics; None is the backbone's own (0.001 for wide ResNets)."""
+    """Momentum of batch norm's running statistics; None is the backbone's default (0.001 for wide ResNets)."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Weak and strong views."""
 
@@ -68,11 +68,11 @@ class Config:
     optim: OptimConfig = field(default_factory=OptimConfig)
     """The backbone's optimiser."""
     ema: float = 0.999
-    """Decay of the running average of weights, which is the model that is evaluated and kept."""
+    """Decay of the running average of the weights; the averaged model is what is evaluated and saved."""
     ema_ramp: bool = False
     """Let the decay grow as (1 + step) / (10 + step) up to its value, for short runs."""
     seed: int = 0
-    """Decides the labels drawn, the first weights, the batches and the views."""
+    """Determines which labels are drawn, the initial weights, the batches and the views."""
 
     device: Device = "auto"
     """Where to train."""
@@ -81,10 +81,10 @@ class Config:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the step and capture it as a CUDA graph: on a GPU by default."""
     deterministic: bool = False
-    """Bit-exact repetition on a GPU too, at some cost in speed. A CPU repeats exactly on the same number of threads."""
+    """Make runs bit-exact on a GPU too, at some cost in speed. On a CPU they are, for the same number of threads."""
     pool: Literal["auto", "device", "host"] = "auto"
     """Where all images are kept: on the GPU, or in host memory, from which those of the next steps are sent ahead; the
-    results are the same. auto keeps them on the GPU where they take no more than half of its free memory."""
+    results are the same. auto keeps them on the GPU if they take no more than half of its free memory."""
 
     log_every: int = 64
     """Steps between lines of metrics.jsonl."""
@@ -94,7 +94,7 @@ class Config:
     """Steps between checkpoints; None is once an epoch."""
 
     def __post_init__(self) -> None:
-        # A config made in Python without settings gets the method's own defaults.
+        # A config made in Python without settings gets the method's default settings.
         wanted = methods.get(self.method).Settings
         if type(self.settings) is Settings:
             object.__setattr__(self, "settings", wanted())
@@ -105,7 +105,7 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Raise UserError, naming field and allowed values, for what cannot be meant."""
+        """Raise UserError, naming the field and its allowed values, if a value is invalid."""
         _check_types(self, "")
         self.settings.check()
         counts = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size")
@@ -127,10 +127,10 @@ class Config:
         _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 
     def replace(self, **changes: Any) -> "Config":
-        """A copy with other values.
+        """A copy with some fields changed.
 
-        A new method brings its own default settings; but what this config had changed from its method's defaults, and
-        the new method has too, stays changed: a recipe's choice holds for the methods compared on it.
+        With a new method come its default settings, except that a setting which both methods have and which differs
+        from the old method's default is carried over: a recipe's choice holds for all methods compared on it.
         """
         if changes.get("method", self.method) != self.method and "settings" not in changes:
             wanted = methods.get(changes["method"]).Settings
@@ -161,7 +161,7 @@ def to_json(value: Any) -> Any:
 
 
 def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The fields of a config in JSON by their dotted names, as flags have them: ``optim.lr``."""
+    """A nested JSON object as one level of dotted names, as in flags: ``optim.lr``."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
@@ -193,7 +193,7 @@ def _restore(hint: Any, value: Any, where: str) -> Any:
 
 
 def _check_types(value: Any, where: str) -> None:
-    """Every choice is one of those its type allows; every number is one."""
+    """Raise UserError for a field whose value does not have its annotated type, or is not one of its choices."""
     hints = typing.get_type_hints(type(value))
     for f in dataclasses.fields(value):
         name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]

@@ -1,4 +1,4 @@
-"""The demonstration: what the same 40 labelled digits give to four learners."""
+"""The demonstration: four methods compared on the same 40 labelled digits."""
 
 import tempfile
 from pathlib import Path
@@ -49,7 +49,7 @@ NAMES = {"supervised": "the 40 labels alone", "fixmatch": "FixMatch", "normatch"
 
 
 def _page_to_keep() -> Path:
-    """Where the report goes when the runs are not kept."""
+    """The path of the report when the runs themselves are not kept; its folder is created."""
     page = Path("runs") / "demo.html"
     try:
         page.parent.mkdir(exist_ok=True)
@@ -59,12 +59,12 @@ def _page_to_keep() -> Path:
 
 
 def rival_accuracy(job: Job, classifier: Any) -> float:
-    """A scikit-learn classifier on the pixels of the same labelled, unlabelled and held-out images."""
+    """Test accuracy of a scikit-learn classifier on the pixels of the same labelled, unlabelled and held-out images."""
     train, test = job.corpus.train, job.corpus.test
     assert test is not None
     labels = np.full(len(train), UNKNOWN)
     labels[job.split.labelled] = train.labels[job.split.labelled]
-    # LabelSpreading divides 0 by 0 where no label reaches a digit over the graph of neighbours, and guesses there.
+    # LabelSpreading divides 0 by 0 for digits that no label reaches over the neighbour graph; its guess there is fine.
     with np.errstate(invalid="ignore"):
         return float(classifier.fit(_flat(train.inputs), labels).score(_flat(test.inputs), test.labels))
 

@@ -1,4 +1,4 @@
-"""The device that the user means."""
+"""The torch device for a user's choice."""
 
 from typing import Literal
 
@@ -9,11 +9,11 @@ from normatch.errors import UserError
 __all__ = ["Device", "device_of"]
 
 Device = Literal["auto", "cpu", "cuda"]
-"""What a user may say; in Python a predictor takes torch's own names too."""
+"""The choices in a config or on the command line; :func:`device_of` also takes torch's names."""
 
 
 def device_of(choice: str) -> torch.device:
-    """The device that ``choice`` (auto, cpu, cuda, cuda:1, …) means here; auto is the GPU where there is one."""
+    """The torch device for ``choice`` (auto, cpu, cuda, cuda:1, …); auto is the GPU if there is one, else the CPU."""
     has_cuda = torch.cuda.is_available()
     if choice == "auto":
         return torch.device("cuda" if has_cuda else "cpu")

@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend: a line naming the thing, its value and the remedy."""
+"""The error for wrong input, and helpers for its one-line messages: the thing, its value and the remedy."""
 
 import shlex
 from pathlib import Path
@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, fit to stand inside our own line: the first of the exception's, or its type's name.
+    """Why something failed, for use inside a one-line message: the exception's first line, or else its type's name.
 
     >>> reason(EOFError()), reason(OSError("broken\\nat byte 7"))
     ('EOFError', 'broken')
@@ -21,7 +21,7 @@ def reason(error: BaseException) -> str:
 
 
 def going_on(folder: Path) -> str:
-    """The command that continues the run in a folder, fit to be copied.
+    """The shell command that resumes the run in ``folder``.
 
     >>> going_on(Path("runs/my cats"))
     "normatch train --out 'runs/my cats' --resume"

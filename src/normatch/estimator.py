@@ -1,4 +1,4 @@
-"""The scikit-learn face: fit on arrays with −1 for unlabelled, predict, score."""
+"""Estimators with scikit-learn's interface: fit on arrays with −1 for unlabelled, predict, score."""
 
 import abc
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from normatch.methods.parts.groups import OptimConfig
 __all__ = ["FixMatchClassifier", "NorMatchClassifier"]
 
 EPOCHS = 10
-"""A fit's steps are this many epochs, by which the flow's losses grow."""
+"""Number of epochs into which the steps of a fit are divided; the ramp of the flow's losses counts epochs."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the constructor's None stands for."""
+    """Values that replace None in the constructor's parameters."""
 
     steps: int
     ratio: int
@@ -49,7 +49,7 @@ class Defaults:
 GREY = Defaults(steps=600, ratio=7, augment=AugmentConfig(flip=False))
 COLOUR = Defaults(steps=600, ratio=7, augment=AugmentConfig())
 VECTORS = Defaults(steps=300, ratio=3, augment=AugmentConfig(mix=0.5, mask=0.5))
-"""Chosen on validation items of four data sets (docs/results.md), so that a fit takes seconds."""
+"""Chosen on validation items of four data sets (docs/results.md), among settings whose fit takes seconds."""
 
 
 def _defaults(train: Dataset) -> Defaults:
@@ -59,7 +59,7 @@ def _defaults(train: Dataset) -> Defaults:
 
 
 class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
-    """What both estimators share; subclasses say which method they train and with which settings."""
+    """Base of both estimators; subclasses define the method to train and its settings."""
 
     _method: str
 
@@ -85,12 +85,12 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
 
     @abc.abstractmethod
     def _settings(self) -> Settings:
-        """The method's choices, from the constructor's parameters."""
+        """The method's settings, from the constructor's parameters."""
 
     def fit(self, X: Any, y: Any) -> "_Classifier":
         """Train on the labelled items of ``X`` and learn from the others, where ``y`` is −1.
 
-        Where y names fewer than two classes besides −1, nothing can be unlabelled, and −1 is a class itself.
+        If y has fewer than two classes besides −1, then −1 is taken as a class too and no item is unlabelled.
         """
         inputs = self._inputs(X, reset=True)
         if y is None:
@@ -153,7 +153,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         )
 
     def _inputs(self, X: Any, *, reset: bool) -> NDArray[Any]:
-        """uint8 images (N, H, W[, C]) as they are; all else must be a table of finite numbers (N, D)."""
+        """uint8 images (N, H, W[, C]) as they are; anything else must be a table of finite numbers (N, D)."""
         if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim in (3, 4):
             images = X[..., None] if X.ndim == 3 else X
             size = int(np.prod(images.shape[1:]))
@@ -171,18 +171,19 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
 
 
 class NorMatchClassifier(_Classifier):
-    """NorMatch on images (N, H, W[, C]) of uint8, or on feature vectors (N, D).
+    """NorMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D).
 
-    ``y`` is −1 where the class is not known. Fitted: ``classes_``, ``transduction_`` (the label of each item, given or
-    found), ``n_features_in_``.
+    ``y`` is −1 where the class is not known. Fitted attributes: ``classes_``, ``transduction_`` (the label of each
+    item, given or predicted), ``n_features_in_``.
 
     Parameters
     ----------
     num_weight: λ, the weight of the flow's likelihood of unlabelled features (eq. 10).
-    consensus: weight of a disputed pseudo-label, the least confidence ("min") or none ("drop").
+    consensus: weight of a pseudo-label on which the classifiers disagree: their least confidence ("min") or 0 ("drop").
     alignment: distribution alignment; leave it off where classes are far from equally frequent.
-    backbone: the network; "auto" takes the one that suits the shape of the data.
-    augment: the views; None mirrors colour images, and for vectors is noise, mixing and masking.
+    backbone: the network; "auto" picks one that suits the shape of the data.
+    augment: the views; None is crops, RandAugment and cutout for images (flips for colour images only), and noise,
+        mixing and masking for vectors.
     steps, ratio: as in :class:`normatch.Config`; None is 600 and 7 for images, 300 and 3 for vectors.
     batch, lr, seed, device: as in :class:`normatch.Config`.
     """
@@ -213,11 +214,11 @@ class NorMatchClassifier(_Classifier):
 
 
 class FixMatchClassifier(_Classifier):
-    """FixMatch on images (N, H, W[, C]) of uint8, or on feature vectors (N, D); otherwise as NorMatchClassifier.
+    """FixMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D); otherwise as NorMatchClassifier.
 
     Parameters
     ----------
-    threshold: least confidence of a pseudo-label that counts.
+    threshold: least confidence at which a pseudo-label is used.
     backbone, augment, steps, batch, ratio, lr, seed, device: as in :class:`NorMatchClassifier`.
     """
 

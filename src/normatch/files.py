@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written beside their place, then renamed."""
+"""Atomic writes: a file is written under a temporary name in the same folder, then renamed."""
 
 import errno
 import json
@@ -14,12 +14,12 @@ __all__ = ["FULL", "must_be_free", "read_json", "replacing", "write_json"]
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What a system says when there is no room left, on the disk or for this user."""
+"""Error numbers for a full disk and an exceeded quota."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of ``path`` at once when the block ends, and not before.
+    """A temporary path to write to, which atomically replaces ``path`` when the block ends.
 
     A process killed inside the block leaves ``path`` as it was.
     """
@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.replace(part, path)
     except OSError as error:
-        # A disk that is full does not say which file there was no room for.
+        # The error of a full disk does not name the file.
         if error.errno in FULL and error.filename is None:
             error.filename = str(path)
         raise
@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def must_be_free(path: Path, *, force: bool = False) -> None:
-    """Raise UserError unless ``path`` can be written and, without ``force``, nothing is there yet."""
+    """Raise UserError unless ``path`` can be written and, without ``force``, does not exist yet."""
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the name of a file")
     if path.exists() and not force:
@@ -51,7 +51,7 @@ def must_be_free(path: Path, *, force: bool = False) -> None:
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     with replacing(path) as part:
-        # Bytes of a file's name that are no text become escapes, which JSON has and reads back as they were.
+        # Undecodable bytes of file names (lone surrogates) become escapes, which JSON reads back unchanged.
         part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 

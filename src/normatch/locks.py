@@ -1,4 +1,4 @@
-"""Locks on files, which a process gives back however it ends."""
+"""File locks, which the system releases however the process ends."""
 
 import errno
 from pathlib import Path
@@ -7,13 +7,14 @@ from typing import TextIO
 __all__ = ["take"]
 
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""What a file system answers that has no locks."""
+"""Error numbers of a file system without locks."""
 
 
 def take(path: Path) -> TextIO | None:
-    """An open file that is a lock until it is closed; None where another holds it. What is in it stays as it is.
+    """Lock ``path`` (created if absent, its content unchanged): an open file that holds the lock until it is closed.
 
-    Where there are no such locks (Windows, some network file systems) the file is returned without one.
+    None if another process holds the lock. Without file locks (Windows, some network file systems) the file is
+    returned unlocked.
     """
     file = path.open("a", encoding="utf-8")
     try:

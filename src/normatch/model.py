@@ -1,4 +1,4 @@
-"""What is trained and kept: normalisation, backbone, the head that predicts, and auxiliary classifiers."""
+"""The model that is trained and saved: normalisation, backbone, the head that predicts, and auxiliary classifiers."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -37,7 +37,7 @@ class HeadSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All that is needed to build the model again: what ``model.json`` holds."""
+    """All that is needed to rebuild the model (without its weights): the content of ``model.json``."""
 
     backbone: str
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class ModelSpec:
 
 
 class Normalise(nn.Module):
-    """(x − mean) / std per channel, from any number type to float32."""
+    """(x − mean) / std per channel; takes any number type, returns float32."""
 
     mean: Tensor
     std: Tensor
@@ -68,21 +68,21 @@ class Normalise(nn.Module):
 
 
 class Opinions(NamedTuple):
-    """What a model predicts for N inputs: by its head and, where it has one, by its flow."""
+    """The predictions of a model for N inputs: those of its head and, if it has one, those of its flow."""
 
     probabilities: Tensor
-    """(N, K), the head's."""
+    """(N, K) of the head."""
     flow_probabilities: Tensor | None
-    """(N, K), the flow's posterior, Eq. (1)."""
+    """(N, K), the posterior of the flow, Eq. (1)."""
     flow_log_density: Tensor | None
-    """(N,), log p(z) of the features, Eq. (5): low where an input is unlike what the flow has learnt."""
+    """(N,), log p(z) of the features, Eq. (5): low if an input is unlike the data that the flow has learnt."""
 
 
 class Model(nn.Module):
     """Inputs on their original scale → features → class logits.
 
-    Images may be uint8 or, where a method mixes them, float on the same 0 … 255 scale: mixing before or after a
-    linear normalisation is the same.
+    Images may be uint8 or, if a method mixes them, float on the same 0 … 255 scale: the normalisation is linear, so
+    mixing before or after it is the same.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -94,7 +94,7 @@ class Model(nn.Module):
         self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
 
     def features(self, x: Tensor, learning: int | None = None) -> Tensor:
-        """Features (N, D); with ``learning`` only the first so many items are back-propagated (Backbone.partial)."""
+        """Features (N, D); gradients flow only through the first ``learning`` items, if given (Backbone.partial)."""
         x = self.normalise(x)
         z: Tensor = self.backbone(x) if learning is None else self.backbone(x, learning)
         return z
@@ -105,7 +105,7 @@ class Model(nn.Module):
 
     @property
     def flow(self) -> NormalizingFlowClassifier | None:
-        """The flow among its classifiers; None where it has none."""
+        """The first flow among the auxiliary classifiers and the head; None if there is none."""
         classifiers = (*self.auxiliary, self.head)
         return next((c for c in classifiers if isinstance(c, NormalizingFlowClassifier)), None)
 

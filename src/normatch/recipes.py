@@ -16,7 +16,7 @@ __all__ = ["cifar10", "cifar100", "digits", "mini_imagenet", "own", "recipes", "
 
 
 def digits(labels: int = 40, seed: int = 0) -> Config:
-    """scikit-learn's 8×8 digits: a minute on two CPU cores; a fifth of them is held out for testing by seed."""
+    """scikit-learn's 8×8 digits, a fifth of them held out for testing by seed: a minute on two CPU cores."""
     return Config(
         name=f"digits-{labels}",
         data="digits",
@@ -88,10 +88,10 @@ def own(data: str, seed: int = 0) -> Config:
 
     :func:`normatch.plan` chooses the rest from the data and the machine, as ``normatch train --data`` does.
     """
-    # Not Path.resolve, which raises where a link leads to itself; that is said where the data is read.
+    # Not Path.resolve, which raises for a symbolic link to itself; reading the data reports that properly.
     path = Path(os.path.realpath(data))
     return Config(
-        # The end of a folder's name is no suffix: "shots.2023" and "shots.2024" are two.
+        # A folder's name has no suffix to strip: "shots.2023" and "shots.2024" must stay distinct.
         name=(path.name if path.is_dir() else path.stem) or "run",
         data=data,
         labels=None,
@@ -106,7 +106,7 @@ def own(data: str, seed: int = 0) -> Config:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named run: what it is, and the function that gives its config."""
+    """A named run: its one-line summary and the function that builds its config."""
 
     summary: str
     build: Callable[[], Config]
@@ -115,16 +115,16 @@ class Recipe:
 recipes: Registry[Recipe] = Registry("recipe", package="normatch.recipes")
 
 
-def _name(build: Callable[..., Config], *labels: int) -> None:
+def _register(build: Callable[..., Config], *labels: int) -> None:
     summary = (build.__doc__ or "").splitlines()[0]
     for n in labels:
         config = partial(build, n)
         recipes.add(config().name, Recipe(summary, config))
 
 
-_name(digits, 40)
-_name(cifar10, 40, 250, 4000)
-_name(cifar100, 400, 2500, 10000)
-_name(mini_imagenet, 4000)
-_name(svhn, 40, 250, 1000)
+_register(digits, 40)
+_register(cifar10, 40, 250, 4000)
+_register(cifar100, 400, 2500, 10000)
+_register(mini_imagenet, 4000)
+_register(svhn, 40, 250, 1000)
 recipes.add("stl10-1000", Recipe((stl10.__doc__ or "").splitlines()[0], stl10))

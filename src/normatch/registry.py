@@ -1,4 +1,4 @@
-"""Things found by name: a folder of files, each of which adds what it defines, and what other packages add."""
+"""Registries of things found by name: each module of a package adds what it defines, and plug-ins may add more."""
 
 import difflib
 import functools
@@ -16,14 +16,14 @@ __all__ = ["FROM_A_PLUG_IN", "Registry"]
 T = TypeVar("T")
 
 PLUGINS = "normatch.plugins"
-"""The entry points by which an installed package names modules that add something."""
+"""The entry-point group in which an installed package names modules to import as plug-ins."""
 
 FROM_A_PLUG_IN = "if a plug-in adds it, name its module in NORMATCH_PLUGINS"
-"""What may be wrong with a name that is not known: a run remembers names, not the modules that they came from."""
+"""Hint for an unknown name: a run stores names only, not the plug-in modules that define them."""
 
 
 class Registry(Generic[T]):
-    """Maps names to things of one kind; the files that define them are imported on first use.
+    """Maps names to things of one kind; the modules that define them are imported on first use.
 
     >>> ops: Registry[object] = Registry("op", package="normatch.errors")
     >>> _ = ops.add("identity", lambda x: x)
@@ -80,7 +80,7 @@ class Registry(Generic[T]):
 
 @functools.cache
 def _import_plugins() -> None:
-    """Import what ``$NORMATCH_PLUGINS`` (modules with spaces between them) and installed packages name."""
+    """Import the modules named by ``$NORMATCH_PLUGINS`` (separated by spaces) and by installed packages."""
     for name in os.environ.get("NORMATCH_PLUGINS", "").split():
         try:
             importlib.import_module(name)
@@ -92,4 +92,4 @@ def _import_plugins() -> None:
         try:
             point.load()
         except ImportError as error:
-            raise UserError(f"plug-in {point.value!r} cannot be imported ({error}): mend or uninstall it") from error
+            raise UserError(f"plug-in {point.value!r} cannot be imported ({error}): fix or uninstall it") from error

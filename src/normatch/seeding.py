@@ -1,8 +1,8 @@
-"""Random orders that are the same on every machine, for ever: functions of a seed, without state.
+"""Random orders that are the same on every machine and with every NumPy: stateless functions of a seed.
 
-NumPy promises that the raw output of a bit generator never changes, but not that of ``permutation``; so orders are
-made from raw words alone. A run's random draws are functions of (seed, purpose, position), which is what makes a
-resumed run equal to one that was never stopped.
+NumPy guarantees that the raw output of a bit generator never changes, but not that of ``permutation``; so orders are
+made from raw words alone. All random draws of a run are functions of (seed, purpose, position); therefore a resumed
+run equals one that was never stopped.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ __all__ = ["derive", "permutation"]
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose: independent streams from one seed.
+    """A 63-bit seed derived from ``seed`` for one purpose, so that one seed gives independent streams.
 
     >>> derive(0, "views", 1) == derive(0, "views", 1), derive(0, "views", 1) == derive(0, "views", 2)
     (True, False)
@@ -24,6 +24,6 @@ def derive(seed: int, *purpose: str | int) -> int:
 
 
 def permutation(n: int, seed: int, *purpose: str | int) -> NDArray[np.int64]:
-    """A random order of ``range(n)``: raw 64-bit words, sorted (stable, so ties cannot differ between machines)."""
+    """A random order of ``range(n)``: the argsort (stable, so that ties are reproducible) of raw 64-bit words."""
     words = np.random.PCG64(derive(seed, *purpose)).random_raw(n)
     return np.argsort(words, kind="stable")

@@ -1,4 +1,4 @@
-"""What chance alone allows: the interval around an accuracy, and the test of two models on the same items."""
+"""Statistical uncertainty: a confidence interval for an accuracy, and a test of two models on the same items."""
 
 import math
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 __all__ = ["Paired", "describe_accuracy", "mcnemar", "wilson_interval"]
 
 NORMAL_95 = 1.959963984540054
-"""The standard normal distribution has 95% of its mass within ± this."""
+"""The standard normal distribution has 95% of its mass within ± this value."""
 
 
 def wilson_interval(correct: int, n: int) -> tuple[float, float]:
-    """The 95% interval of a share of which ``correct`` of ``n`` were seen (Wilson 1927).
+    """The 95% confidence interval of a proportion of which ``correct`` of ``n`` were observed (Wilson 1927).
 
-    Unlike share ± 1.96 standard errors it stays within 0 … 1 and holds for few items and shares near 1.
+    Unlike share ± 1.96 standard errors it stays within 0 … 1 and is valid for few items and shares near 1.
 
     >>> [round(end, 3) for end in wilson_interval(9, 10)]
     [0.596, 0.982]
@@ -28,7 +28,7 @@ def wilson_interval(correct: int, n: int) -> tuple[float, float]:
 
 
 def describe_accuracy(accuracy: float, n: int, which: str) -> str:
-    """An accuracy with its interval: that of few items says little by itself.
+    """An accuracy with its confidence interval, as text.
 
     >>> describe_accuracy(0.9, 10, "test")
     'accuracy 90.00% on 10 test items (95% interval 59.6% to 98.2%)'
@@ -39,17 +39,17 @@ def describe_accuracy(accuracy: float, n: int, which: str) -> str:
 
 @dataclass(frozen=True)
 class Paired:
-    """Two models on the same items: how many only the first had right, how many only the second."""
+    """Two models on the same ``n`` items: ``won`` only the first got right, ``lost`` only the second."""
 
     n: int
     won: int
     lost: int
     p: float
-    """Chance of a difference at least this large if both were equally good (McNemar's exact test, two-sided)."""
+    """Probability of a difference at least this large if both were equally good (McNemar's exact test, two-sided)."""
 
 
 def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Paired:
-    """Compare two models by which of the same items (N,) each had right; only those they differ on count."""
+    """Compare two models by which of the same items (N,) each got right; only items where they differ count."""
     won, lost = int((first & ~second).sum()), int((second & ~first).sum())
     differ = won + lost
     ways = tail = 1

@@ -1,4 +1,4 @@
-"""A model on disk: ``model.safetensors`` with the weights, ``model.json`` with how to build it."""
+"""A model on disk: the weights in ``model.safetensors``, its :class:`ModelSpec` in ``model.json``."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from normatch.model import Model, ModelSpec
 __all__ = ["load_model", "save_model"]
 
 FORMAT = 1
-"""Of ``model.json``: grows when a model is written that this version could not read."""
+"""Version of the format of ``model.json``: incremented when older versions could not read it."""
 
 
 def save_model(model: Model, folder: Path) -> None:

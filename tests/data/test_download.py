@@ -156,7 +156,7 @@ def test_a_server_that_resumes_elsewhere(server: Server, tmp_path: Path) -> None
     part.parent.mkdir()
     part.write_bytes(CONTENT[:10])
     server.content_range = "bytes 0-999999/1000000"
-    assert "asked for the bytes from 10 on" in complaint(source(server.url), tmp_path)
+    assert "requested the bytes from 10 on" in complaint(source(server.url), tmp_path)
 
 
 def test_wrong_checksum(server: Server, tmp_path: Path) -> None:

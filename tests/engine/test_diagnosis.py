@@ -111,7 +111,7 @@ def test_nothing_is_judged_before_the_run_has_settled() -> None:
 
 def test_never_trusted() -> None:
     """Consensus is measured against chance, a threshold against nothing."""
-    assert "by chance it were 10.0%" in only(alarms({"pseudo/trusted": 0.12}))
+    assert "by chance it would be 10.0%" in only(alarms({"pseudo/trusted": 0.12}))
     assert alarms({"pseudo/trusted": 0.13}) == []
     threshold = {"pseudo/uncertainty_auxiliary": None}
     assert only(alarms(threshold | {"pseudo/trusted": 0.01})).startswith("1.0% of the pseudo-labels are confident")

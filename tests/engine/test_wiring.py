@@ -281,7 +281,7 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
 def test_labelled_items_looked_at_are_evenly_spaced(
     most: int, spacing: int, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("normatch.engine.loop.LABELLED_SEEN", most)
+    monkeypatch.setattr("normatch.engine.loop.LABELLED_SAMPLE", most)
     job = prepare(config.replace(labels=40))
     fitted, items = Loop(job)._fitted, Pool(job.corpus.train).subset(job.split.labelled[::spacing])
     assert isinstance(fitted, Pool)
@@ -299,7 +299,7 @@ def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Con
 
 def test_the_backward_pass_is_timed_without_the_forward_pass(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = iter([0.001, 0.002, 0.007, 0.004, 0.005, 0.006])
-    monkeypatch.setattr(bench, "_alone", lambda part, runtime: (next(alone), False))
+    monkeypatch.setattr(bench, "_time_part", lambda part, runtime: (next(alone), False))
     milliseconds, _ = bench._parts(Loop(prepare(config)).step)
     assert milliseconds == pytest.approx(
         {

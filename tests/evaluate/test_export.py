@@ -156,7 +156,7 @@ def test_a_network_that_onnx_cannot_tell_is_named(run: Path, monkeypatch: pytest
     save_model(served("linear").model, run)
     monkeypatch.setattr(export, "_translations", dict)
     with pytest.raises(
-        UserError, match=r"backbone 'linear' cannot be told in ONNX \(.*cdist.*\): export to torch"
+        UserError, match=r"backbone 'linear' cannot be expressed in ONNX \(.*cdist.*\): export to torch"
     ) as caught:
         export_run(run)
     assert "\n" not in str(caught.value)

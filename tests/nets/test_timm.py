@@ -116,7 +116,7 @@ def test_weights_that_cannot_be_fetched(stand_in: SimpleNamespace, tiny_config: 
     with pytest.raises(UserError) as caught:
         train(tiny_config.replace(backbone="timm:tiny.a1_in1k"), tmp_path / "run")
     assert str(caught.value) == (
-        "cannot fetch the weights of timm's tiny.a1_in1k (Name or service not known): mend the connection, or start "
+        "cannot fetch the weights of timm's tiny.a1_in1k (Name or service not known): fix the connection, or start "
         "without them with --backbone timm-scratch:tiny.a1_in1k"
     )
     assert list(tmp_path.iterdir()) == []
@@ -144,7 +144,7 @@ def test_timm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("raise RuntimeError('operator torchvision::nms does not exist')", "the torchvision that belongs to torch"),
+        ("raise RuntimeError('operator torchvision::nms does not exist')", "the torchvision that matches torch"),
         ("import a_module_of_timm_that_is_missing", "No module named 'a_module_of_timm_that_is_missing'"),
     ],
 )

@@ -376,13 +376,14 @@ def test_pictures_are_called_by_their_files(tmp_path: Path) -> None:
         assert shown in page.words
     balance = numbers["balance"]
     assert balance["known"] == balance["learnt"] == len(run.split.labelled)
-    assert any(f"only the {balance['known']} whose labels are learnt have a known class" in said for said in page.words)
+    apology = f"Only the {balance['known']} of these images whose labels are trained on have a known class"
+    assert any(apology in said for said in page.words)
 
 
 def test_truth_that_is_not_learnt_needs_no_apology(runs: dict[str, Path], tmp_path: Path) -> None:
     assert numbers_of(runs["normatch"], device="cpu")["balance"]["learnt"] == 40
     page = check_page(write_report(runs["normatch"], tmp_path / "page.html", device="cpu"))
-    assert not any("whose labels are learnt" in said for said in page.words)
+    assert not any("whose labels are trained on" in said for said in page.words)
 
 
 def test_the_pairs_most_often_confused_come_first(runs: dict[str, Path]) -> None:

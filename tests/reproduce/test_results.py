@@ -16,7 +16,7 @@ from normatch.engine import train
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.report.thinning import MOST_POINTS
-from normatch.reproduce.results import Result, _kept, read_results, write_result
+from normatch.reproduce.results import Result, _shortened, read_results, write_result
 
 MEAN = "mean of the last 20 evaluations"
 BEST = "best evaluation (chosen by the test set)"
@@ -225,7 +225,7 @@ def test_a_missing_field_or_half_a_file_is_named(written: Path, fields: dict[str
 @given(st.integers(1, 5 * MOST_POINTS))
 def test_a_thinned_curve_is_even_and_has_its_end(count: int) -> None:
     points = [(3 * i, 1 / (i + 1)) for i in range(count)]
-    kept = _kept(points)
+    kept = _shortened(points)
     assert len(kept) <= MOST_POINTS
     assert len(kept) >= min(count, MOST_POINTS / 2)
     assert kept[-1][0] == points[-1][0]

@@ -225,7 +225,7 @@ def test_an_interrupted_grid_says_how_to_go_on(
 
     monkeypatch.setattr(work, "_train", interrupted)
     assert main(["reproduce", "table3", *QUICK, "--out", str(tmp_path / "grid")]) == 1
-    assert capsys.readouterr().err == "normatch: stopped; called again, it goes on\n"
+    assert capsys.readouterr().err == "normatch: stopped; run it again to continue\n"
 
 
 def wait_for(happened: Callable[[], bool], seconds: float = 100) -> None:

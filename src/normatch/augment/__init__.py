@@ -1,4 +1,4 @@
-"""Views of whole batches on any device, per-sample random, with nothing but torch: weak, RandAugment, cutout."""
+"""Random views of whole batches (weak, RandAugment, cutout), drawn per sample, on any device, in torch alone."""
 
 from normatch.augment.randaugment import OPS
 from normatch.augment.views import KINDS, AugmentConfig, ImageParams, Numbers, Params, VectorParams, Views

@@ -1,7 +1,7 @@
-"""Nearest-neighbour affine warps of a whole batch in Pillow's own 16.16 fixed-point arithmetic, so equal bit for bit.
+"""Nearest-neighbour affine warps of a whole batch in Pillow's 16.16 fixed-point arithmetic, bit-identical to Pillow's.
 
-A matrix (a, b, c, d, e, f) says where an output pixel comes from: x' = a·x + b·y + c, y' = d·x + e·y + f. What falls
-outside the image is black.
+A matrix (a, b, c, d, e, f) maps an output pixel to its source: x' = a·x + b·y + c, y' = d·x + e·y + f. Sources outside
+the image are black.
 """
 
 import math
@@ -25,12 +25,12 @@ def rotation(degrees: float, height: int, width: int) -> Matrix:
 
 
 def shear_x(amount: float) -> Matrix:
-    """Rows slide by ``amount`` of their height in the image."""
+    """Shift each row by ``amount`` times its distance from the top."""
     return (1.0, amount, 0.0, 0.0, 1.0, 0.0)
 
 
 def shear_y(amount: float) -> Matrix:
-    """Columns slide by ``amount`` of their distance from the left border."""
+    """Shift each column by ``amount`` times its distance from the left border."""
     return (1.0, 0.0, 0.0, amount, 1.0, 0.0)
 
 
@@ -40,7 +40,7 @@ def translation(x: int, y: int) -> Matrix:
 
 
 def to_fixed(matrix: Matrix) -> list[int]:
-    """The matrix in 1/65536ths as Pillow rounds it, taken from pixel centres."""
+    """The matrix in units of 1/65536, rounded as by Pillow, relative to pixel centres."""
     a, b, c, d, e, f = matrix
     centred = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
     return [math.floor(v * 65536.0 + 0.5) for v in centred]
@@ -49,7 +49,7 @@ def to_fixed(matrix: Matrix) -> list[int]:
 def warp(images: Tensor, fixed: Tensor) -> Tensor:
     """Warps ``images`` (N, C, H, W), sides below 32768, each by its own row of ``fixed`` (N, 6) int32."""
     n, c, h, w = images.shape
-    # Flat positions: sums over short rows do not use a CPU's vector units.
+    # Flat positions, because operations on short rows do not use a CPU's vector units well.
     position = torch.arange(h * w, dtype=torch.int32, device=images.device)
     y, x = position // w, position % w
     a, b, x0, d, e, y0 = fixed[:, :, None].unbind(1)

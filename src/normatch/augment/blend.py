@@ -9,14 +9,14 @@ from torch import Tensor
 __all__ = ["BLACK", "GREY_IMAGE", "MEAN", "SMOOTH", "enhance", "split_factor"]
 
 BLACK, MEAN, GREY_IMAGE, SMOOTH = (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)
-"""The dull images, as the shares of mean, grey image and smoothed image in them."""
+"""The images to blend with, as weights of mean, grey image and smoothed image."""
 
 
 def split_factor(factor: float) -> tuple[float, float]:
-    """A factor in single precision as a coarse and a fine part, each of whose products with a level is exact.
+    """A single-precision factor as a coarse plus a fine part, whose products with a grey level are both exact.
 
-    Where the exact blend is a whole number, Pillow's rounded product decides the level, so a compiler must not fuse
-    product and sum; with exact partial products it may.
+    Where the exact blend is a whole number, the level depends on the rounding of Pillow's product, which a compiler
+    would change by fusing product and sum; with exact partial products, fusing changes nothing.
     """
     single = torch.tensor(factor, dtype=torch.float32)
     coarse = single.bfloat16().float()
@@ -24,7 +24,7 @@ def split_factor(factor: float) -> tuple[float, float]:
 
 
 def enhance(images: Tensor, base: Tensor, factor: Tensor) -> Tensor:
-    """Blends ``images`` (N, C, H, W) uint8, C = 1 or 3, with a dull copy: ``dull + factor · (image - dull)``, cut off.
+    """Blends ``images`` (N, C, H, W) uint8, C = 1 or 3, with a dull copy: ⌊``dull + factor · (image - dull)``⌋.
 
     Args:
         images: the batch.
@@ -35,7 +35,7 @@ def enhance(images: Tensor, base: Tensor, factor: Tensor) -> Tensor:
     coarse, fine = factor[:, :, None, None, None].unbind(1)
     levels = images.float()
     grey = _grey(levels)
-    # Weights of 0 and 1, since a choice between tensors is slower on a CPU; in place, since fresh memory is too.
+    # Weights of 0 and 1 and in-place operations, because torch.where and newly allocated memory are slower on a CPU.
     dull = _smooth(levels).mul_(use_smooth).add_(grey * use_grey).add_(_mean(grey) * use_mean)
     difference = levels.sub_(dull)
     return (difference * coarse).addcmul_(difference, fine).add_(dull).to(torch.uint8)
@@ -57,9 +57,9 @@ def _mean(grey: Tensor) -> Tensor:
 
 
 def _smooth(levels: Tensor) -> Tensor:
-    """Weights 1 around a 5, over 13, rounded; border pixels stay as they are.
+    """3×3 smoothing with weights 1 around a 5, divided by 13, rounded; border pixels are unchanged.
 
-    Thirteenths are never halfway between two levels, so no rounding of the arithmetic can show.
+    Thirteenths are never halfway between two levels, so float rounding cannot change the result.
     """
     rows = (levels[:, :, :-2] + levels[:, :, 1:-1]).add_(levels[:, :, 2:])
     around = (rows[..., :-2] + rows[..., 1:-1]).add_(rows[..., 2:])

@@ -8,7 +8,7 @@ from torch import Tensor
 __all__ = ["GREY", "CutoutParams", "apply_cutout", "settle_cutout"]
 
 GREY = 127
-"""The level of the hole (FixMatch: half of white)."""
+"""Grey level of the hole (FixMatch: half of white)."""
 
 
 class CutoutParams(NamedTuple):
@@ -21,14 +21,14 @@ class CutoutParams(NamedTuple):
 
 
 def settle_cutout(uniform: Tensor, size: tuple[int, int], hole: tuple[int, int]) -> CutoutParams:
-    """A hole of ``hole`` (height, width) pixels, its centre uniform over an image of ``size``, from numbers (2, N)."""
+    """Holes of ``hole`` (height, width) pixels with centres uniform over an image of ``size``, from numbers (2, N)."""
     top = (uniform[0] * size[0]).long() - hole[0] // 2
     left = (uniform[1] * size[1]).long() - hole[1] // 2
     return CutoutParams(top, left, top + hole[0], left + hole[1])
 
 
 def apply_cutout(images: Tensor, params: CutoutParams) -> Tensor:
-    """Paints the holes into a copy of ``images`` (N, C, H, W), the same one through all channels."""
+    """A copy of ``images`` (N, C, H, W) with the holes painted in, the same hole in all channels."""
     h, w = images.shape[2:]
     rows = _inside(h, params.top, params.bottom)
     columns = _inside(w, params.left, params.right)

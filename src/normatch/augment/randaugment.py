@@ -1,8 +1,8 @@
-"""RandAugment as FixMatch uses it: a few ops of 14, each drawn per sample, all in the same handful of batch kernels.
+"""RandAugment as in FixMatch: a few of 14 ops, drawn per sample, all computed by the same few batch kernels.
 
 Every op is a special case of one program: an affine warp, a table of levels, a blend with a duller image, each of which
-may do nothing. So a layer costs the same whatever ops its samples drew, and nothing depends on the drawn values but
-numbers. Each op equals Pillow's result pixel for pixel.
+may do nothing. So a layer costs the same whatever ops its samples drew, and only numbers, no shapes or branches, depend
+on the draw. Each op equals Pillow's result pixel for pixel.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ MAX_STRENGTH = 10
 
 
 class Choices(NamedTuple):
-    """What was drawn for each sample and layer; all are (N, K)."""
+    """The random choices for each sample and layer; all are (N, K)."""
 
     op: Tensor  # int64, position in OPS
     strength: Tensor  # int64, 1 … max_strength-1
@@ -38,7 +38,7 @@ class Choices(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """Choices worked out to numbers; the leading dimensions are (N, K), or the rows of a table of all choices."""
+    """Parameters of programs; the leading dimensions are (N, K), or the rows of a table of all possible choices."""
 
     warp: Tensor  # (…, 6) int32: the fixed-point matrix of affine.warp
     levels: Tensor  # (…, 3) uint8: mask, highest and curve of tables.remap
@@ -46,7 +46,7 @@ class Programs(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """One program in Python's numbers; by default it does nothing."""
+    """One program as Python numbers; by default it does nothing."""
 
     matrix: affine.Matrix = affine.IDENTITY
     mask: int = 255
@@ -116,9 +116,9 @@ OPS: tuple[str, ...] = tuple(_RECIPES)
 
 
 def build_programs(height: int, width: int, device: torch.device | str) -> Programs:
-    """The table of programs of every op, strength 1 … 9 and sign at one image size, for :func:`resolve`.
+    """The table, for :func:`resolve`, of the programs of every op, strength 1 … 9 and sign, at one image size.
 
-    It is built by Python in Pillow's own expressions and copied to the device: make it once, before any graph is
+    It is computed in Python with Pillow's expressions and copied to the device: build it once, before any graph is
     captured.
     """
     programs = [
@@ -138,9 +138,9 @@ def build_programs(height: int, width: int, device: torch.device | str) -> Progr
 
 
 def settle_choices(uniform: Tensor, max_strength: int) -> Choices:
-    """K ops a sample with replacement, each applied with p = ½ at strength 1 … max_strength-1, from numbers (4, N, K).
+    """K ops per sample with replacement, each applied with p = ½, strength 1 … max_strength-1, from numbers (4, N, K).
 
-    The strengths are those of FixMatch's ``randint(1, max_strength)``, which leaves the end out.
+    The strengths are those of FixMatch's ``randint(1, max_strength)``, which excludes the end.
     """
     return Choices(
         op=(uniform[0] * len(OPS)).long(),
@@ -151,11 +151,11 @@ def settle_choices(uniform: Tensor, max_strength: int) -> Choices:
 
 
 def resolve(choices: Choices, programs: Programs) -> Programs:
-    """Looks the choices up in the table of :func:`build_programs`."""
+    """The programs of the choices, from the table of :func:`build_programs`."""
     row = (choices.op * (MAX_STRENGTH - 1) + choices.strength - 1) * 2 + choices.negative
     idle = OPS.index("Identity") * (MAX_STRENGTH - 1) * 2
     row = torch.where(choices.applied, row, idle)
-    # index_select, since indexing by a matrix of rows is several times slower on a CPU.
+    # index_select, because indexing with a matrix is several times slower on a CPU.
     picked = (column.index_select(0, row.flatten()) for column in programs)
     return Programs(*(column.view(*row.shape, *column.shape[1:]) for column in picked))
 

@@ -1,7 +1,7 @@
-"""Ops that send each grey level to another one, per sample and channel: Posterize, Solarize, AutoContrast, Equalize.
+"""Ops that map each grey level to another, per sample and channel: Posterize, Solarize, AutoContrast, Equalize.
 
-They are worked out once for the 256 levels and looked up, or, where an image has fewer pixels than there are levels,
-on the pixels themselves.
+They are computed for the 256 levels and looked up or, if an image has fewer pixels than that, computed on the pixels
+themselves.
 """
 
 import torch
@@ -12,11 +12,11 @@ __all__ = ["AUTOCONTRAST", "EQUALIZE", "LEVELS", "NO_CURVE", "remap"]
 LEVELS = 256
 
 NO_CURVE, AUTOCONTRAST, EQUALIZE = range(3)
-"""The curves that depend on the image."""
+"""Values of ``curve`` in :func:`remap`: the maps that depend on the image, or none."""
 
 
 def remap(images: Tensor, mask: Tensor, highest: Tensor, curve: Tensor) -> Tensor:
-    """Sends the levels of ``images`` (N, C, H, W) uint8 to others, each sample by its own rule.
+    """Maps the levels of ``images`` (N, C, H, W) uint8 to others, each sample by its own rule.
 
     Args:
         images: the batch.
@@ -27,7 +27,7 @@ def remap(images: Tensor, mask: Tensor, highest: Tensor, curve: Tensor) -> Tenso
     n, c, h, w = images.shape
     pixels = images.reshape(n, c, h * w)
     mask, highest, curve = mask[:, None, None], highest[:, None, None], curve[:, None, None]
-    # int, since compiled for a CPU torch 2.13 finds wrong minima of uint8 (pytorch issue 191499).
+    # As int, because code compiled for a CPU by torch 2.13 finds wrong minima of uint8 (pytorch issue 191499).
     low, high = torch.aminmax(pixels.int(), dim=2, keepdim=True)
     # Equalize's step is (pixels not of the highest level) // 255: with fewer pixels than levels it changes nothing,
     # and no histogram is needed.
@@ -49,9 +49,9 @@ def remap(images: Tensor, mask: Tensor, highest: Tensor, curve: Tensor) -> Tenso
 def _autocontrast(levels: Tensor, low: Tensor, high: Tensor, wanted: Tensor) -> Tensor:
     """Stretches low … high to 0 … 255 where ``wanted``: ``int(level * scale - low * scale)`` in double precision.
 
-    Where the exact value is whole, Pillow's roundings of the two products decide the level, so a compiler must not fuse
-    product and sum. Cutting ``scale`` in two makes each partial product exact: fused or not, their sum is the product
-    rounded once. Levels outside low … high do not occur, and what becomes of them has no meaning.
+    Where the exact value is whole, the level depends on Pillow's roundings of the two products, which a compiler would
+    change by fusing product and sum. Splitting ``scale`` in two makes each partial product exact: fused or not, their
+    sum is the product rounded once. Levels outside low … high do not occur; their values are meaningless.
     """
     scale = torch.full_like(low, 255, dtype=torch.float64) / (high - low).clamp(min=1)
     scale = torch.where(wanted, scale, 1.0)
@@ -59,12 +59,12 @@ def _autocontrast(levels: Tensor, low: Tensor, high: Tensor, wanted: Tensor) -> 
     fine = scale - coarse
     start = torch.where(wanted, low * coarse + low * fine, 0.0)
     position = levels.double()
-    # In place: on a CPU these are the largest tensors of a small image's view, and fresh memory costs more than sums.
+    # In place: these are the largest tensors here, and on a CPU allocating new memory costs more than the arithmetic.
     return (position * coarse).addcmul_(position, fine).sub_(start).to(torch.uint8)
 
 
 def _equalize(index: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """The equalising table (N, C, 256) and Pillow's integer step (N, C, 1); a step of 0 means: leave as it is."""
+    """The equalising table (N, C, 256) and Pillow's integer step (N, C, 1); a step of 0 means no change."""
     n, c, pixels = index.shape
     one = torch.ones((), dtype=torch.int32, device=index.device)
     counts = torch.zeros((n, c, LEVELS), dtype=torch.int32, device=index.device)

@@ -19,20 +19,20 @@ __all__ = [
 
 
 class NoiseParams(NamedTuple):
-    """What is added to each sample."""
+    """The noise to add to each sample."""
 
     noise: Tensor  # (N, D) float
 
 
 class MixParams(NamedTuple):
-    """Which other sample of the batch each is mixed with, and how much of it comes in."""
+    """The sample of the batch that each sample is mixed with, and its share in the mixture."""
 
     partner: Tensor  # (N,) int64
     share: Tensor  # (N, 1) float
 
 
 class MaskParams(NamedTuple):
-    """Which dimensions each sample loses, and what stands in their place."""
+    """The dimensions that are masked in each sample, and the values that replace them."""
 
     masked: Tensor  # (N, D) bool
     centre: Tensor  # (D,) float
@@ -47,7 +47,7 @@ def draw_noise(
 
 
 def draw_mix(n: int, most: float, generator: torch.Generator, device: torch.device | str) -> MixParams:
-    """Draws partners, each sample being one once, and their shares evenly from 0 to ``most``."""
+    """Draws partners (a random permutation of the batch) and their shares, uniform from 0 to ``most``."""
     partner = torch.rand(n, generator=generator, device=device).argsort()
     return MixParams(partner, most * torch.rand((n, 1), generator=generator, device=device))
 
@@ -55,7 +55,7 @@ def draw_mix(n: int, most: float, generator: torch.Generator, device: torch.devi
 def draw_mask(
     n: int, share: float, centre: Tensor, generator: torch.Generator, device: torch.device | str
 ) -> MaskParams:
-    """Draws exactly ``round(share · D)`` dimensions a sample; in their place comes ``centre`` (D,), on ``device``."""
+    """Draws exactly ``round(share · D)`` dimensions per sample, to be replaced by ``centre`` (D,), on ``device``."""
     dimensions = len(centre)
     order = torch.rand((n, dimensions), generator=generator, device=device).argsort(1)
     return MaskParams(order < round(share * dimensions), centre)
@@ -72,5 +72,5 @@ def apply_mix(vectors: Tensor, params: MixParams) -> Tensor:
 
 
 def apply_mask(vectors: Tensor, params: MaskParams) -> Tensor:
-    """Puts the centre in the place of masked dimensions of ``vectors`` (N, D)."""
+    """Replaces the masked dimensions of ``vectors`` (N, D) by the centre."""
     return torch.where(params.masked, params.centre, vectors)

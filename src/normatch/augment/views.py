@@ -32,18 +32,18 @@ from normatch.errors import UserError
 __all__ = ["KINDS", "AugmentConfig", "ImageNumbers", "ImageParams", "Numbers", "Params", "VectorParams", "Views"]
 
 KINDS: tuple[str, ...] = ("none", "weak", "strong")
-"""The names of the views; ``strong`` begins with a weak view of its own."""
+"""The names of the views; ``strong`` starts with its own draw of the weak view."""
 
 MAX_OPS = 10
-"""FixMatch takes 2, and each takes its time: a number far above is a slip."""
+"""Upper limit of ``ops``: FixMatch uses 2, each costs time, and a much larger number is most likely a mistake."""
 
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """How views differ from the data. The defaults are FixMatch's."""
+    """The augmentations. The defaults are FixMatch's."""
 
     flip: bool = True
-    """Mirror images with probability ½. Switch it off where left and right mean something, as in digits."""
+    """Mirror images with probability ½. Switch it off if left and right matter, as in digits."""
     pad: int | None = None
     """Pixels of reflected border for random crops; by default an eighth of each side, rounded down; 0 is no crop."""
     ops: int = 2
@@ -76,7 +76,7 @@ def _check(field: str, value: float, allowed: bool, remedy: str) -> None:
 
 
 class ImageParams(NamedTuple):
-    """The random numbers of one view of a batch of images; a stage that is None is left out."""
+    """The parameters of one view of a batch of images; a stage that is None is left out."""
 
     weak: WeakParams | None = None
     randaugment: Programs | None = None
@@ -84,7 +84,7 @@ class ImageParams(NamedTuple):
 
 
 class VectorParams(NamedTuple):
-    """The random numbers of one view of a batch of feature vectors; a stage that is None is left out."""
+    """The parameters of one view of a batch of feature vectors; a stage that is None is left out."""
 
     noise: NoiseParams | None = None
     mix: MixParams | None = None
@@ -92,7 +92,7 @@ class VectorParams(NamedTuple):
 
 
 class ImageNumbers(NamedTuple):
-    """Uniform numbers behind :class:`ImageParams`, and the table of programs to look choices up in."""
+    """Uniform random numbers from which :class:`ImageParams` are computed, and the table of RandAugment programs."""
 
     weak: Tensor | None = None
     randaugment: Tensor | None = None
@@ -107,15 +107,16 @@ Numbers = ImageNumbers | VectorParams
 class Views:
     """Makes views of whole batches on any device.
 
-    Drawing random numbers, making parameters of them and applying these are apart: :meth:`settle`, :meth:`apply` and
-    both in one, :meth:`make`, are pure functions of tensors, without a host sync or a shape that depends on data, fit
-    for ``torch.compile`` and for a CUDA graph. :meth:`numbers` copies a small table to a device the first time it sees
-    it; after that it may be captured too, with its generator registered.
+    Three steps are separate: :meth:`numbers` draws random numbers, :meth:`settle` computes parameters from them, and
+    :meth:`apply` applies these; :meth:`make` does the last two. All but the first are pure functions of tensors, with
+    no host synchronisation and no shapes that depend on data, suited to ``torch.compile`` and CUDA graphs.
+    :meth:`numbers` copies a small table to each new device; after that it can be captured too, with its generator
+    registered.
 
     Args:
         shape: of one sample: (C, H, W) for uint8 images, C = 1 or 3, or (D,) for float vectors.
-        config: what the views do.
-        centre: (D,) what a masked dimension becomes; vectors only, by default 0.
+        config: the augmentations.
+        centre: (D,) the values that replace masked dimensions; vectors only, by default 0.
         scale: (D,) the unit of the noise, such as the standard deviations; vectors only, by default 1.
 
     >>> views = Views((1, 8, 8), AugmentConfig(flip=False))
@@ -172,7 +173,7 @@ class Views:
         return self.settle(self.numbers(kind, n, generator, device))
 
     def apply(self, kind: str, images: Tensor, params: Params) -> Tensor:
-        """The view of ``images`` (N, \\*shape) under numbers that were drawn for the same ``kind``."""
+        """The view of ``images`` (N, \\*shape) with parameters that were drawn for the same ``kind``."""
         _check_kind(kind)
         if tuple(images.shape[1:]) != self.shape:
             raise ValueError(f"a batch of shape {tuple(images.shape)} given to views of samples {self.shape}")
@@ -191,7 +192,7 @@ class Views:
         return images if params.cutout is None else apply_cutout(images, params.cutout)
 
     def make(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
-        """The view of ``images`` (N, \\*shape) that random numbers, drawn for the same ``kind``, give."""
+        """The view of ``images`` (N, \\*shape) with random numbers that were drawn for the same ``kind``."""
         return self.apply(kind, images, self.settle(numbers))
 
     def __call__(self, kind: str, images: Tensor, generator: torch.Generator) -> Tensor:

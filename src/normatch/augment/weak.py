@@ -9,7 +9,7 @@ __all__ = ["WeakParams", "apply_weak", "settle_weak"]
 
 
 class WeakParams(NamedTuple):
-    """Where each sample's crop starts, relative to its own corner, and whether it was mirrored first."""
+    """The offset of each sample's crop from the image's corner, and whether the image is mirrored first."""
 
     flip: Tensor  # (N,) bool
     top: Tensor  # (N,) int64, -pad … pad
@@ -48,5 +48,5 @@ def apply_weak(images: Tensor, params: WeakParams) -> Tensor:
 
 
 def _reflect(position: Tensor, side: int) -> Tensor:
-    """Mirrors positions outside ``0 … side-1`` at the border pixel, which is not repeated."""
+    """Reflects positions outside ``0 … side-1`` at the border pixel, which is not repeated."""
     return (side - 1) - ((side - 1) - position.abs()).abs()

@@ -1,7 +1,7 @@
-"""Data: readers of original files, folders and arrays; who is labelled; what each step draws.
+"""Data: readers of original files, folders and arrays; which items are labelled; which items each step draws.
 
 ``load_corpus`` reads a :class:`Corpus`, ``draw_split`` chooses the labelled items, :class:`Pool` puts the items on the
-device (:class:`HostPool` leaves them in host memory) and :class:`Stream` says which of them each step draws.
+device (:class:`HostPool` leaves them in host memory) and :class:`Stream` determines which of them each step draws.
 """
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset

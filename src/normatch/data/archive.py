@@ -1,4 +1,4 @@
-"""The files of a data set one after the other, whether its archive is packed or unpacked."""
+"""Read the files of a data set one after the other, from its tar archive or from the unpacked folder."""
 
 import tarfile
 import zlib
@@ -28,7 +28,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Member:
-    """A file, open for reading: in a folder or inside an archive. ``place`` says where, for messages."""
+    """A file, open for reading, in a folder or inside an archive. ``place`` is its location, for messages."""
 
     name: str
     place: str
@@ -36,7 +36,7 @@ class Member:
     stream: IO[bytes]
 
     def read(self, size: int = -1) -> bytes:
-        with _damage_is_the_users(self.place):
+        with _as_user_errors(self.place):
             return self.stream.read(size)
 
     def expect(self, size: int) -> None:
@@ -50,14 +50,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Found:
-    """A layout that is there: ``place`` is the folder of its members, or its archive."""
+    """A layout that was found: ``place`` is the folder of its members, or its archive."""
 
     name: str
     layout: Layout
     place: Path
 
     def members(self) -> Iterator[Member]:
-        """Each member once, in any order; every required one is among them. Read it before the next is asked for."""
+        """Each member once, in any order, including all required ones; read each before advancing to the next."""
         return self._unpacked() if self.place.is_dir() else self._packed()
 
     def _unpacked(self) -> Iterator[Member]:
@@ -71,11 +71,11 @@ class Found:
         verify(self.place, self.layout.archive, self.name)
         wanted = {*self.layout.members, *self.layout.optional}
         # One pass in the archive's own order: going back in a compressed file means decompressing it again.
-        with _damage_is_the_users(str(self.place)):
+        with _as_user_errors(str(self.place)):
             tar = tarfile.open(self.place)  # noqa: SIM115 - closed below, where a reader's own errors pass unchanged
         with tar:
             while wanted:
-                with _damage_is_the_users(str(self.place)):
+                with _as_user_errors(str(self.place)):
                     info = tar.next()
                     name = PurePosixPath(info.name).name if info else ""
                     stream = tar.extractfile(info) if info and name in wanted else None
@@ -92,7 +92,7 @@ class Found:
 
 
 def find(name: str, where: Path, layouts: Sequence[Layout]) -> Found:
-    """The first layout whose members all lie in its folder or in ``where`` itself, else one whose archive is there."""
+    """The first layout with all members in its folder or in ``where`` itself, else the first whose archive exists."""
     places = [(layout, folder) for layout in layouts for folder in (where / layout.folder, where)]
     absent = [[file for file in layout.members if not (folder / file).is_file()] for layout, folder in places]
     for (layout, folder), files in zip(places, absent, strict=True):
@@ -108,7 +108,8 @@ def find(name: str, where: Path, layouts: Sequence[Layout]) -> Found:
 
 
 @contextmanager
-def _damage_is_the_users(place: str) -> Iterator[None]:
+def _as_user_errors(place: str) -> Iterator[None]:
+    """Turn read errors of a damaged archive or file into a UserError."""
     try:
         yield
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:

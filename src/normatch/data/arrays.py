@@ -15,8 +15,8 @@ __all__ = ["read_arrays"]
 
 
 def read_arrays(path: Path) -> Corpus:
-    """``images`` or ``x`` with ``labels`` or ``y``, −1 where unknown; if there, the same with ``test_`` before, and
-    ``classes``, the names. Images are uint8 (N, H, W) or (N, H, W, C); numbers (N, D) are feature vectors."""
+    """Read ``images`` or ``x`` and ``labels`` or ``y`` (−1 where unknown), and optionally the same with the prefix
+    ``test_`` and ``classes``, their names. Images are uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     content = _load(path)
     inputs, labels = _first(content, "images", "x"), _first(content, "labels", "y")
     test_inputs, test_labels = _first(content, "test_images", "test_x"), _first(content, "test_labels", "test_y")
@@ -26,7 +26,7 @@ def read_arrays(path: Path) -> Corpus:
     if (test_inputs is None) != (test_labels is None):
         raise UserError(f"{path} has only one of 'test_images' and 'test_labels': give both or neither")
     if test_inputs is not None and test_labels is not None and not test_inputs.size and not test_labels.size:
-        # Nothing can be tested on no items: it is as if they were not there, and some are held out.
+        # An empty test set counts as none, so that some items can be held out instead.
         test_inputs = test_labels = None
     try:
         parts = [(_as_inputs(inputs), _as_labels(labels))]
@@ -45,7 +45,7 @@ def read_arrays(path: Path) -> Corpus:
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        # Opened here, because NumPy leaves a file open that it cannot read.
+        # Opened here, because NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.lib.npyio.NpzFile):
@@ -82,10 +82,10 @@ def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tup
         classes = tuple(str(name) for name in names.reshape(-1).tolist())
         twice = next((name for i, name in enumerate(classes) if name in classes[:i]), None)
         if twice is not None:
-            raise UserError(f"classes has {twice!r} twice: give each class a name of its own")
+            raise UserError(f"classes has {twice!r} twice: give each class a different name")
         return classes
     highest, items = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
     if highest >= items:
-        # Numbers of another kind: as many classes as that would take all memory before they are found empty.
+        # These are not class numbers; a name for each of so many classes could exhaust the memory.
         raise UserError(f"the highest label is {highest:,} with {items:,} items: number the classes from 0 on")
     return tuple(str(i) for i in range(highest + 1))

@@ -1,4 +1,4 @@
-"""Is this the published file? Its md5 against the site's, or against that of a checksum file beside it."""
+"""Verify that a file is the published one, by the md5 of its site or of a checksum file next to it."""
 
 import hashlib
 import re
@@ -19,13 +19,13 @@ def md5_of(path: Path) -> str:
 def verify(path: Path, archive: Archive, name: str) -> None:
     """Raise :class:`UserError` unless ``path`` is the file its site publishes for the data set ``name``.
 
-    Someone who packs a data set anew states the checksum of the result in ``<file>.md5`` beside it, as written by
-    ``md5sum FILE > FILE.md5``; it then counts instead of the published one.
+    For a repacked archive, put its checksum into ``<file>.md5`` next to it, as written by ``md5sum FILE > FILE.md5``:
+    it then replaces the published one.
     """
     sidecar = path.with_name(path.name + ".md5")
     again = f"delete it and run `normatch data get {name}`"
     if sidecar.is_file():
-        expected: str | None = _stated(sidecar)
+        expected: str | None = _read_md5(sidecar)
         source = f"{sidecar.name} states"
     else:
         expected, source = archive.md5, "is published"
@@ -37,11 +37,11 @@ def verify(path: Path, archive: Archive, name: str) -> None:
             raise UserError(f"{path} is truncated: it has {size:,} of {archive.size:,} bytes; {again}")
         raise UserError(
             f"{path} has a wrong checksum: its md5 is {actual}, but {expected} {source}; {again}, "
-            f"or, if you packed it yourself, run `md5sum {path.name} > {sidecar.name}` beside it"
+            f"or, if you packed it yourself, run `md5sum {path.name} > {sidecar.name}` in its folder"
         )
 
 
-def _stated(sidecar: Path) -> str:
+def _read_md5(sidecar: Path) -> str:
     found = re.search(r"\b[0-9a-fA-F]{32}\b", sidecar.read_text(errors="replace"))
     if found is None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a reader returns: images or feature vectors, their labels, the names of the classes."""
+"""The types that readers return: images or feature vectors, their labels, the names of the classes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Dataset:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     files: NDArray[np.object_] | None = None
-    """(N,) the path of each item's file, in the data's folder where it lies there; None where items are no files."""
+    """(N,) the path of each item's file, relative to the data's folder if it is inside; None if items are not files."""
 
     def __post_init__(self) -> None:
         shape = self.inputs.shape
@@ -84,11 +84,11 @@ class Corpus:
     skipped: tuple[str, ...] = ()
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
-    """What is known of the image files beside their pixels (:data:`normatch.images.FACTS`), training items first."""
+    """Facts about the image files (:data:`normatch.images.FACTS`), training items first."""
 
 
 def nearly_equal(classes: Iterable[str]) -> list[str]:
-    """A remark on each group of classes whose names differ only in case or blanks: most are one class by its meaning.
+    """A remark on each group of classes whose names differ only in case or blanks: most likely they are one class.
 
     >>> nearly_equal(["Cat", "dog", "CAT "])
     ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]

@@ -1,4 +1,4 @@
-"""Fetch a data set's published files: resumed where an earlier attempt stopped, checked, and only then named."""
+"""Download a data set's published files: interrupted downloads resume, and a file is renamed only after its check."""
 
 import http.client
 import os
@@ -14,14 +14,14 @@ from normatch.errors import UserError, reason
 __all__ = ["Progress", "get"]
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with a file's name, the bytes of it that have arrived, and its size where that is known."""
+"""Called with a file's name, the bytes received so far, and its size (None if unknown)."""
 
 TIMEOUT_S = 30
 CHUNK = 1 << 18
 
 
 def get(source: Source, root: Path, progress: Progress | None = None) -> tuple[Path, ...]:
-    """Put the archives of ``source`` into ``root/<name>`` and return their paths; those already there are checked."""
+    """Download the archives of ``source`` to ``root/<name>`` and return their paths; existing ones are only checked."""
     folder = root / source.name
     if not source.archives and not source.embedded:
         raise UserError(f"{source.name} is not published as a file to download: see {source.home}, put it in {folder}")
@@ -57,7 +57,7 @@ def _fetch(name: str, archive: Archive, folder: Path, progress: Progress) -> Pat
 
 
 def _download(archive: Archive, part: Path, progress: Progress) -> None:
-    """Complete ``part``, from its end if the server can start there."""
+    """Complete the partial file ``part``, resuming at its end if the server supports that."""
     here = part.stat().st_size if part.exists() else 0
     by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
     try:
@@ -69,7 +69,7 @@ def _download(archive: Archive, part: Path, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            # Nothing is left to send: the part is complete, or longer than the file and so not of it.
+            # Nothing left to send: the part is complete or, if longer than the file, wrong and downloaded again.
             if error.headers.get("Content-Range") != f"bytes */{here}":
                 part.unlink()
                 _download(archive, part, progress)
@@ -81,7 +81,7 @@ def _download(archive: Archive, part: Path, progress: Progress) -> None:
         raise UserError(f"cannot download {archive.url}: {reason(error)}; {by_hand}") from error
     if total is not None and done < total:
         raise UserError(
-            f"the download of {archive.url} stopped at {done:,} of {total:,} bytes: run it again, it goes on from there"
+            f"the download of {archive.url} stopped at {done:,} of {total:,} bytes: run it again to resume it"
         )
 
 
@@ -94,14 +94,14 @@ def _request(url: str, start: int) -> http.client.HTTPResponse:
     return response
 
 
-def _start(response: http.client.HTTPResponse, asked: int) -> int:
-    """Where the sent bytes begin: a server may ignore the wish to resume and send the whole file."""
+def _start(response: http.client.HTTPResponse, requested: int) -> int:
+    """The offset of the response's first byte: 0 if the server ignores the range and sends the whole file."""
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
     sent = response.headers.get("Content-Range") or ""
-    if not sent.startswith(f"bytes {asked}-"):
-        raise http.client.HTTPException(f"asked for the bytes from {asked} on, the server sent {sent!r}")
-    return asked
+    if not sent.startswith(f"bytes {requested}-"):
+        raise http.client.HTTPException(f"requested the bytes from {requested} on, the server sent {sent!r}")
+    return requested
 
 
 def _append(

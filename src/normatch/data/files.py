@@ -1,4 +1,4 @@
-"""Which of a data set's files are there, and exactly which are not."""
+"""Find the files of a data set, and name exactly those that are missing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +9,9 @@ __all__ = ["MissingFiles", "pick"]
 
 
 class MissingFiles(UserError):
-    """Files that a data set needs are not in the folder where they were looked for.
+    """Files of a data set are missing in the folder ``where``.
 
-    ``partial`` says that others of the set are there, so that the folder is the right one.
+    ``partial`` means that other files of the data set are there, so that it is the right folder.
     """
 
     def __init__(self, name: str, where: Path, files: Sequence[str], *, partial: bool, remedy: str = "") -> None:
@@ -25,7 +25,7 @@ class MissingFiles(UserError):
 
 
 def pick(name: str, where: Path, choices: Sequence[tuple[str, ...]]) -> list[Path]:
-    """For each tuple of alternative file names the first that exists in ``where``; the last is named if none does."""
+    """For each tuple of alternative names, the first file that exists in ``where``; if none does, report the last."""
     found = [next((where / file for file in files if (where / file).is_file()), None) for files in choices]
     missing = [files[-1] for files, path in zip(choices, found, strict=True) if path is None]
     if missing:

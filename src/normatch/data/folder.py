@@ -1,4 +1,4 @@
-"""A folder of images: a folder for each class, and one for those whose class is not known."""
+"""A folder of images: one subfolder per class, and one for images whose class is not known."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ PARTS = ("train", "test")
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files and the name of each one's class, None where it is not known."""
+    """Image files and the class name of each, None where it is not known."""
 
     paths: tuple[Path, ...]
     names: tuple[str | None, ...]
@@ -46,7 +46,7 @@ class Listings:
 
     name: str
     root: Path
-    """The data's folder: files are called by their paths in it."""
+    """The data's folder, to which the names of files are relative."""
     train: Listing
     test: Listing | None = None
 
@@ -56,13 +56,13 @@ class Listings:
 
     @property
     def files(self) -> NDArray[np.object_]:
-        """What each file is called, training files first; one outside the data's folder by its path as it was given."""
-        # A manifest may give whole paths, and the folder may be called by another now than when the run began.
+        """The name of each file, training files first: its path, relative to the data's folder if it is inside."""
+        # Strip both spellings of the folder: a manifest may list absolute paths, while the folder is given as relative.
         given, whole = (os.path.join(root, "") for root in (self.root, os.path.abspath(self.root)))
         return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.everything.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
-        """With the images at any depth of another folder, none of which has a label."""
+        """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""
         more = list_unlabelled(where)
         here = self.everything
         known = {os.path.abspath(path): name for path, name in zip(here.paths, here.names, strict=True)}
@@ -77,10 +77,11 @@ class Listings:
 
 
 def list_corpus(where: Path) -> Listings:
-    """``DIR/<class>/`` are labelled, ``DIR/unlabeled/`` not; or ``DIR/train`` and ``DIR/test`` are such folders."""
+    """List a folder: images in ``DIR/<class>/`` are labelled, those in ``DIR/unlabeled/`` are not; alternatively
+    ``DIR/train`` and ``DIR/test`` are such folders."""
     train_folder, test_folder = where / "train", where / "test"
     if not _has_folders(train_folder):
-        # A folder "train" without folders in it is a class of railway pictures.
+        # A folder "train" without subfolders is a class named "train" (railway pictures).
         return Listings(str(where), where, list_folder(where))
     train = list_folder(train_folder) + _unlabelled(where)
     return Listings(str(where), where, train, list_folder(test_folder) if test_folder.is_dir() else None)
@@ -102,8 +103,8 @@ def list_folder(where: Path) -> Listing:
             if folder.name.lower() in PARTS and folder.name not in PARTS and _folders(folder):
                 raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
             if not images or _folders(folder):
-                # Rather than to take a folder of folders, such as "validation", for a class.
-                has = "folders in it" if _folders(folder) else f"no images{_instead(folder)}"
+                # Do not take a folder of folders, such as "validation", for a class.
+                has = "folders in it" if _folders(folder) else f"no images{_others_in(folder)}"
                 raise UserError(
                     f"class folder {folder} has {has}: the images of a class lie directly in its folder "
                     f"({', '.join(sorted(SUFFIXES))})"
@@ -120,13 +121,15 @@ def list_folder(where: Path) -> Listing:
 
 
 def find_images(places: Iterable[Path]) -> list[Path]:
-    """Image files as they are named, and all images at any depth of the folders among ``places``."""
+    """The files among ``places`` as they are, and all images at any depth of the folders among them."""
     found: list[Path] = []
     for place in places:
         if place.is_dir():
             images = _images(place, deep=True)
             if not images:
-                raise UserError(f"no images in {place}{_instead(place)}: it has none of {', '.join(sorted(SUFFIXES))}")
+                raise UserError(
+                    f"no images in {place}{_others_in(place)}: it has none of {', '.join(sorted(SUFFIXES))}"
+                )
             found += images
         elif place.is_file():
             found.append(place)
@@ -182,18 +185,18 @@ def read_listings(
 
 
 def _unlabelled(where: Path) -> Listing:
-    # At any depth: there is no class that a folder could name by mistake.
+    # At any depth: without labels, subfolders cannot be mistaken for classes.
     images = [image for folder in _folders(where) if _is_unlabelled(folder) for image in _images(folder, deep=True)]
     return Listing(tuple(images), (None,) * len(images))
 
 
 def _is_unlabelled(folder: Path) -> bool:
-    # In any case: nobody who writes "Unlabeled" has a class of that name.
+    # Case is ignored: "Unlabeled" is hardly the name of a class.
     return folder.name.lower() in UNLABELLED
 
 
-def _instead(where: Path) -> str:
-    """What is in a folder where there are no images, such as a telephone's ``.heic`` files."""
+def _others_in(where: Path) -> str:
+    """A note in parentheses on the files of other kinds in ``where``, such as a phone's ``.heic`` files, or ""."""
     said = other_files([where])
     return said and f" ({said})"
 
@@ -209,14 +212,14 @@ def _has_folders(where: Path) -> bool:
 
 
 def _images(where: Path, *, deep: bool = False) -> list[Path]:
-    """Images in order of their paths, part by part. With scandir, which asks the disk once for a hundred files."""
+    """Image files sorted by path components. Uses scandir, which needs no system call per file."""
     names: list[tuple[str, ...]] = []
     folders: list[tuple[str, ...]] = [()]
     while folders:
         parts = folders.pop()
         with os.scandir(os.path.join(where, *parts)) as found:
             for entry in found:
-                # Names with a leading dot are not the user's pictures but the file system's notes about them.
+                # Skip hidden files: some systems keep metadata under image names with a leading dot.
                 if entry.name.startswith("."):
                     continue
                 if os.path.splitext(entry.name)[1].lower() in SUFFIXES and leads_to(entry.is_file):

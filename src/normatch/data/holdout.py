@@ -1,4 +1,4 @@
-"""Items set aside class by class: a test set for data that has none, and validation items."""
+"""Stratified hold-out: a test set for data that has none, and validation items."""
 
 import math
 
@@ -15,11 +15,11 @@ Indices = NDArray[np.int64]
 
 
 def stratified(labels: NDArray[np.int64], share: float, seed: int, purpose: str) -> Indices:
-    """Positions of ``share`` of the labelled items (rounded up), each class as near to its share as can be; sorted."""
+    """Sorted positions of ``share`` of the labelled items (rounded up), each class as near to its share as possible."""
     known, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
     exact = counts * share
     take = np.floor(exact).astype(np.int64)
-    # What rounding down left over goes to the classes that lost most by it; the first of equals.
+    # Items lost by rounding down go to the classes with the largest remainders, the first among equals.
     short = math.ceil(round(counts.sum() * share, 9)) - take.sum()
     take[np.argsort(take - exact, kind="stable")[:short]] += 1
     chosen = [np.zeros(0, dtype=np.int64)]

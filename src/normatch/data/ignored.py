@@ -1,4 +1,4 @@
-"""Files that lie in a folder of pictures and are no part of the data: who misses a picture finds it here."""
+"""Files in the data's folders that are not part of the data, listed so that missing pictures can be found."""
 
 import errno
 import os
@@ -16,21 +16,21 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Ignored:
-    """What was passed over, hidden files apart."""
+    """The files that are not read, except for hidden files."""
 
     kinds: dict[str, int]
-    """How many files there are of each kind that is not read, by suffix, the most frequent first."""
+    """Number of files of each other kind by suffix, the most frequent first."""
     dangling: list[str]
-    """Links to what is not there, and links to themselves."""
+    """Symbolic links whose target does not exist, or which form a loop."""
     elsewhere: list[str]
-    """Pictures where none is looked for, such as in a folder beside ``train`` and ``test``; linked folders there."""
+    """Pictures in folders that are not searched, such as one next to ``train`` and ``test``; linked folders there."""
 
 
 def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
-    """Look at any depth of ``folders`` for files that are not ``listed``."""
+    """The files at any depth of ``folders`` that are not among ``listed``."""
     known = {_identity(path) for path in listed}
-    looked_into = {Path(folder) for folder in {os.path.dirname(path) for path in listed}}
-    looked_into |= {parent for folder in looked_into for parent in folder.parents}
+    searched = {Path(folder) for folder in {os.path.dirname(path) for path in listed}}
+    searched |= {parent for folder in searched for parent in folder.parents}
     kinds: Counter[str] = Counter()
     dangling: list[Path] = []
     elsewhere: list[Path] = []
@@ -38,14 +38,14 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
     waiting = list(folders)
     while waiting:
         folder = waiting.pop()
-        # One of the folders may lie in another, and a link may lead back.
+        # One of the folders may contain another, and a link may lead back.
         if _identity(folder) in seen:
             continue
         seen.add(_identity(folder))
         for entry in _entries(folder):
             if leads_to(entry.is_dir):
-                # No further than the listing goes: a link can lead to all there is.
-                followed = not entry.is_symlink() or folder / entry.name in looked_into
+                # Follow only links that the listing followed: others could lead anywhere.
+                followed = not entry.is_symlink() or folder / entry.name in searched
                 (waiting if followed else elsewhere).append(folder / entry.name)
             elif not leads_to(entry.is_file):
                 dangling += [folder / entry.name] if entry.is_symlink() else []
@@ -57,12 +57,12 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
 
 
 def other_files(places: Iterable[Path]) -> str:
-    """What of the folders among ``places`` is of kinds that are not read, in words; nothing where there is none."""
+    """A sentence on the files of other kinds in the folders among ``places``; "" if there are none."""
     return other_kinds(find_ignored([place for place in places if place.is_dir()], ()).kinds)
 
 
 def other_kinds(kinds: dict[str, int]) -> str:
-    """How many files are of kinds that are not read, and of which; nothing where there are none.
+    """A sentence on the number of files of each other kind; "" if there are none.
 
     >>> other_kinds({".heic": 10, "": 2}), other_kinds({".txt": 1})
     ('12 files of other kinds are ignored: .heic 10, no suffix 2', '1 file of another kind is ignored: .txt 1')
@@ -77,7 +77,7 @@ def other_kinds(kinds: dict[str, int]) -> str:
 
 
 def leads_to(kind: Callable[[], bool]) -> bool:
-    """What ``is_dir`` or ``is_file`` of an entry says; no where it is a link that leads to itself, which raises."""
+    """The result of an entry's ``is_dir`` or ``is_file``, but False for a link loop, for which they raise."""
     try:
         return kind()
     except OSError as error:
@@ -87,7 +87,7 @@ def leads_to(kind: Callable[[], bool]) -> bool:
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:
-    """The same for one file by whatever links it is reached; None where it is not there, as a manifest's may be."""
+    """(device, inode), the same for a file through whatever link it is reached; None if there is no such file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -100,5 +100,5 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         with os.scandir(folder) as found:
             return [entry for entry in found if not entry.name.startswith(".")]
     except PermissionError:
-        # It is no part of the data, or listing that would have failed.
+        # It cannot be part of the data: listing the data would have failed.
         return []

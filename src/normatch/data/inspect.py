@@ -1,4 +1,4 @@
-"""What is in a data set, and what is wrong with it: counts, sizes, ignored files, duplicates, leaks, conflicts."""
+"""Inspect a data set: counts, sizes, ignored and unreadable files, duplicates, leaks, label conflicts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
 __all__ = ["describe", "inspect"]
 
 SHOWN = 5
-"""Groups and files that the text names of each kind; the JSON names all."""
+"""Number of groups or files of each kind that the text names; the JSON names all."""
 
 SKEWED = 3.0
-"""The imbalance is remarked on where the largest class has at least this many times the items of the smallest."""
+"""Ratio of the largest to the smallest class from which the imbalance is remarked on."""
 
 FEW = 5
-"""Fewer labelled items of a class leave nothing to hold out."""
+"""A class with fewer labelled items has too few to hold some out."""
 
 Groups = list[NDArray[np.int64]]
 
@@ -59,7 +59,7 @@ def inspect(
     sheet: Path | None = None,
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
-    """Look at a folder, a CSV manifest, an ``.npz`` or a named data set; with ``sheet``, draw some of each class there.
+    """Report on a folder, a CSV manifest, an ``.npz`` or a named data set; ``sheet`` is a contact sheet to write.
 
     Two items are duplicates if their pixels are equal, and near duplicates if they look alike
     (:mod:`normatch.images.likeness`). Nothing is changed, and unreadable files are only listed.
@@ -144,7 +144,7 @@ def _from_corpus(corpus: Corpus) -> _Items:
 
 
 def _facts(inputs: NDArray[Any]) -> NDArray[Any]:
-    """Facts of arrays; feature vectors have pixels to be equal in, and no look."""
+    """Facts of items in arrays; of feature vectors only a hash of the values, as ``pixels``."""
     if inputs.ndim == 2:
         facts = np.zeros(len(inputs), FACTS)
         facts["pixels"] = [hash(row.tobytes()) & (1 << 64) - 1 for row in inputs]
@@ -162,7 +162,7 @@ def _report(items: _Items) -> dict[str, Any]:
     unlabelled = train.pop(None, 0)
     names = sorted(name for name in {*train, *test} if name is not None)
     same = groups(items.facts["pixels"].astype(np.uint64))
-    near = _without(alike(items.facts["look"].astype(np.uint64), items.facts["thumbnail"]), items.facts["pixels"])
+    near = _not_copies(alike(items.facts["look"].astype(np.uint64), items.facts["thumbnail"]), items.facts["pixels"])
     images = items.inputs.ndim == 4
     report: dict[str, Any] = {
         "items": len(items.places),
@@ -185,8 +185,8 @@ def _report(items: _Items) -> dict[str, Any]:
     return report | {"remarks": _remarks(report)}
 
 
-def _without(found: Groups, pixels: NDArray[Any]) -> Groups:
-    """Groups that hold more than copies of one image."""
+def _not_copies(found: Groups, pixels: NDArray[Any]) -> Groups:
+    """The groups that contain more than exact copies of one image."""
     return [group for group in found if len(np.unique(pixels[group])) > 1]
 
 
@@ -238,7 +238,7 @@ def _remarks(report: dict[str, Any]) -> list[str]:
 
 
 def _rows(items: _Items) -> list[tuple[str, NDArray[np.uint8]]]:
-    """Some of each class, evenly taken from all its training items; then some without a label."""
+    """Rows of a contact sheet: evenly spaced training items of each class; then unlabelled ones."""
     members: dict[str | None, list[int]] = {}
     for i, (label, test) in enumerate(zip(items.labels, items.testing, strict=True)):
         if not test:
@@ -255,7 +255,7 @@ def _rows(items: _Items) -> list[tuple[str, NDArray[np.uint8]]]:
 
 
 def _named(title: str, entries: Sequence[str]) -> list[str]:
-    """How many there are, and the first few."""
+    """A heading with the number of entries, then the first few of them."""
     if not entries:
         return []
     more = [f"    … and {len(entries) - SHOWN:,} more (--json lists all)"] if len(entries) > SHOWN else []

@@ -1,4 +1,4 @@
-"""What is to be predicted, batch by batch: image files, read ahead, or the rows of an array; never all at once."""
+"""Items to predict, in batches: image files, decoded one batch ahead, or the rows of an array."""
 
 import zipfile
 import zlib
@@ -22,19 +22,19 @@ Shape = tuple[int, ...]
 
 
 class Portion(NamedTuple):
-    """Some of the items: what each is called, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
+    """A batch of items: the name of each, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
 
     names: Sequence[str | int]
     inputs: NDArray[Any]
 
 
 class Items(Protocol):
-    """Things to predict, all of the shape that a model takes."""
+    """Items to predict, all of the shape that the model takes."""
 
     column: str
-    """What the names of the items are: paths, or numbers of rows."""
+    """Column heading of the items' names: "path" for files, "item" for row numbers."""
     skipped: list[str]
-    """Why each item that was left out so far could not be read."""
+    """A line (path and reason) for each unreadable item skipped so far."""
 
     def __len__(self) -> int: ...
 
@@ -42,7 +42,7 @@ class Items(Protocol):
 
 
 class Files:
-    """Image files, brought to the size and the channels of ``shape`` (C, H, W) as training does."""
+    """Image files, decoded to the size and the channels of ``shape`` (C, H, W) as in training."""
 
     column = "path"
 
@@ -67,7 +67,7 @@ class Files:
 
 
 class Rows:
-    """The rows of an array: uint8 images (N, H, W[, C]) or finite feature vectors (N, D). ``where`` is its file."""
+    """The rows of an array: uint8 images (N, H, W[, C]) or finite feature vectors (N, D). ``where`` names its file."""
 
     column = "item"
 
@@ -103,7 +103,7 @@ class Rows:
                 if not finite.all():
                     raise UserError(
                         f"{self._where}row {start + int(finite.argmin())} of the features holds NaN or infinity, or "
-                        "overflows float32: mend or drop it"
+                        "overflows float32: fix or drop it"
                     )
             elif rows.ndim == 3:
                 rows = rows[..., None]
@@ -113,7 +113,7 @@ class Rows:
 def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_bad: OnBad = "stop") -> Items:
     """Image files, all images of folders, those that CSV files list, or the rows of one ``.npy`` or ``.npz`` file.
 
-    A place called ``-`` stands for the paths in ``listed``, one a line.
+    The place ``-`` stands for the paths in ``listed``, one per line.
     """
     wanted: list[Path] = []
     for place in places:
@@ -140,12 +140,12 @@ def _images(place: Path, on_bad: OnBad) -> list[Path]:
 
 
 def _read(path: Path) -> NDArray[Any]:
-    """The array of a file, left on the disk where it is stored as it is."""
+    """The array of a file; of a ``.npy`` file a memory map."""
     if not path.is_file():
         raise UserError(f"no such file or folder: {path}")
     try:
         if path.suffix.lower() == ".npy":
-            # Not numpy.load, which leaves a file open that it cannot read.
+            # Not numpy.load, which does not close a file that it cannot read.
             return np.lib.format.open_memmap(path, mode="r")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             names = content.files

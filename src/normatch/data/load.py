@@ -1,4 +1,4 @@
-"""A corpus by what the user typed: the name of a data set, or the path of a folder, a CSV file or an ``.npz``."""
+"""Load a corpus from what the user gave: the name of a data set, or the path of a folder, a CSV file or an ``.npz``."""
 
 import difflib
 import os
@@ -60,7 +60,7 @@ def load_corpus(
 
 
 def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
-    """The image files of a folder or a CSV file; None where ``data`` is neither, but a data set or an ``.npz``."""
+    """The image files of a folder or a CSV file; None if ``data`` is a named data set or an ``.npz``."""
     if data in sources:
         return None
     path = Path(data).expanduser()
@@ -68,7 +68,7 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
         return list_corpus(path)
     if not path.exists():
         if path.name != data:
-            # With a slash in it, it is meant as a path; a run keeps the whole of it.
+            # A slash means that it is a path, perhaps the absolute one stored with a run.
             raise UserError(f"data is {data!r}: no such folder or file; if it has moved, put it or a link to it there")
         close = difflib.get_close_matches(data, sources.names(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -84,13 +84,13 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
 
 
 def passed_over(data: str, unlabelled: Path | None = None) -> Ignored:
-    """What lies in the folders of ``data`` and ``unlabelled`` but is no part of them.
+    """The files in the folders ``data`` and ``unlabelled`` that are not read.
 
-    A manifest says itself which files it wants, and a data set has those that it has.
+    If ``data`` is not a folder but a manifest or a named data set, nothing of it counts as ignored.
     """
     listings = find_listings(data, "skip")
-    whole = Path(data).expanduser()
-    folders = [whole] if listings and whole.is_dir() else []
+    path = Path(data).expanduser()
+    folders = [path] if listings and path.is_dir() else []
     listed = list(listings.everything.paths) if listings else []
     if unlabelled is not None:
         folders.append(unlabelled.expanduser())
@@ -106,7 +106,7 @@ def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
             return source.read(where, reading)
         except MissingFiles as error:
             missing.append(error)
-    # Where some of the files are, the others belong.
+    # If one of the folders has some of the files, report those missing there.
     for incomplete in missing:
         if incomplete.partial:
             raise incomplete
@@ -126,7 +126,7 @@ def _resized(corpus: Corpus, size: int | None) -> Corpus:
 
 
 def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> Corpus:
-    """With the images of a folder, made like those of the corpus, as items whose class is not known."""
+    """The corpus plus the images of a folder, decoded to its size and channels, as unlabelled training items."""
     train = corpus.train
     if not train.is_images:
         raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")

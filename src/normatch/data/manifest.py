@@ -16,29 +16,29 @@ T = TypeVar("T")
 EXAMPLE = ("cats/1.png", "cat")
 
 Row = dict[Any, Any]
-"""A line by column; under None are values beyond the last one, a column that has none is None."""
+"""A row of the CSV file by column; the key None holds surplus values, and a missing value is None."""
 
 NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>", *UNLABELLED})
-"""How arrays, data frames and folders write that a label is unknown; a class may be called so, as its user knows."""
+"""Ways in which arrays, data frames and folders mark an unknown label; refused as ambiguous with a class name."""
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
-    """The images that ``path`` lists; theirs are relative to its folder."""
+    """The images and labels that ``path`` lists; paths in it are relative to its folder."""
     labels = _listed(path, ("path", "label"), on_bad, _label)
     return Listings(str(path), path.parent, Listing(tuple(labels), tuple(labels.values())))
 
 
 def list_paths(path: Path, on_bad: OnBad = "stop") -> list[Path]:
-    """The images alone, of a file that may say nothing else of them."""
+    """The images that ``path`` lists, without labels, which the file need not have."""
     return list(_listed(path, ("path",), on_bad, lambda row: None))
 
 
 def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[Row], T]) -> dict[Path, T]:
-    """The images that ``path`` lists, and what is read of their rows."""
+    """The images that ``path`` lists, each with what ``read`` returns for its row."""
     found: dict[Path, T] = {}
     lines: dict[Path, int] = {}
     try:
-        # Spreadsheets like to put a byte-order mark first.
+        # utf-8-sig, because spreadsheets often write a byte-order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, strict=True)
             rows.fieldnames = _columns(path, rows.fieldnames or (), columns)
@@ -62,7 +62,7 @@ def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
     if any(value.strip() for value in row.get(None, ())):
         raise UserError(
             f"there are more values than the {len(row) - 1} columns; "
-            'put quotes round what has a comma in it, as in "1, 2.png",cat'
+            'put quotes around what has a comma in it, as in "1, 2.png",cat'
         )
     name = (row["path"] or "").strip()
     if not name:
@@ -76,7 +76,7 @@ def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
 
 
 def _label(row: Row) -> str | None:
-    """The class that a row names, None where it names none."""
+    """The class that a row names, None if its label is empty."""
     label = (row["label"] or "").strip()
     if label.lower() in NO_CLASS:
         raise UserError(
@@ -86,7 +86,7 @@ def _label(row: Row) -> str | None:
 
 
 def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The columns' names without blanks round them, the wanted ones among them."""
+    """The column names, stripped of blanks; UserError unless they include all of ``wanted``."""
     columns = [name.strip() for name in names]
     missing = next((name for name in wanted if name not in columns), None)
     if missing is not None:

@@ -1,4 +1,4 @@
-"""All items, from which every batch is gathered: on the device, or in host memory where they are too many."""
+"""Pools of all items, from which batches are gathered: on the device, or in host memory if they do not fit."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -17,7 +17,7 @@ Indices = Tensor | NDArray[np.int64]
 
 
 class Pool:
-    """A data set in the memory of ``device``, as networks want it.
+    """A data set in the memory of ``device``, in the layout that networks take.
 
     ``inputs`` are uint8 images (N, C, H, W) or float32 vectors (N, D); ``labels`` are int64 (N,).
     """
@@ -26,7 +26,7 @@ class Pool:
     labels: Tensor
 
     def __init__(self, dataset: Dataset, device: torch.device | str = "cpu") -> None:
-        # Copies, so that neither the caller's arrays nor ours change when the other's do.
+        # Copies, so that the pool does not share memory with the caller's arrays.
         inputs = (dataset.inputs.transpose(0, 3, 1, 2) if dataset.is_images else dataset.inputs).copy(order="C")
         self.inputs = torch.from_numpy(inputs).to(device)
         self.labels = torch.from_numpy(dataset.labels.copy()).to(device)
@@ -39,7 +39,7 @@ class Pool:
         return self.inputs.device
 
     def gather(self, index: Tensor) -> Tensor:
-        """The inputs at the positions ``index`` (B,), int64 on the pool's device: nothing waits for the host."""
+        """The inputs at the positions ``index`` (B,), int64 on the pool's device; needs no synchronisation."""
         return self.inputs.index_select(0, index)
 
     def subset(self, indices: Indices) -> "Pool":
@@ -51,7 +51,7 @@ class Pool:
 
 
 class HostPool:
-    """A data set whose inputs stay where the reader left them, such as in a memory-mapped file; nothing is copied.
+    """A data set whose inputs stay in host memory as they were read, such as in a memory-mapped file, without a copy.
 
     ``labels`` are int64 (N,) on ``device``; ``inputs`` are read a batch at a time.
     """
@@ -60,7 +60,7 @@ class HostPool:
     labels: Tensor
 
     def __init__(self, dataset: Dataset, device: torch.device | str = "cpu") -> None:
-        # NumPy would copy an array that is not contiguous each time that rows are taken.
+        # np.take would copy a non-contiguous array on every call.
         self.inputs = HostInputs(np.ascontiguousarray(dataset.inputs), np.arange(len(dataset)))
         self.labels = torch.from_numpy(dataset.labels.copy()).to(device)
 
@@ -72,7 +72,7 @@ class HostPool:
         return self.labels.device
 
     def subset(self, indices: Indices) -> "HostPool":
-        """A pool of the items at ``indices``, in that order: of the same memory, without a copy of the inputs."""
+        """A pool of the items at ``indices``, in that order, which shares the inputs' memory."""
         index = torch.as_tensor(indices, dtype=torch.int64).cpu()
         part = copy(self)
         part.inputs = HostInputs(self.inputs.array, self.inputs.index[index.numpy()])
@@ -91,11 +91,11 @@ class HostInputs:
 
     def take(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write the inputs at ``positions`` (B,) to ``out``, (B, H, W, C) or (B, D)."""
-        # NumPy writes straight to ``out`` only where it need not raise for positions that do not exist.
+        # With mode="raise" NumPy would buffer ``out``; "clip" writes to it directly.
         np.take(self.array, self.index[positions], axis=0, out=out, mode="clip")
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Batches in order, as a tensor's own ``split`` gives them: (≤ size, C, H, W) or (≤ size, D)."""
+        """Batches in order, like ``Tensor.split``: (≤ size, C, H, W) or (≤ size, D)."""
         for start in range(0, len(self), size):
             rows = torch.from_numpy(self.array[self.index[start : start + size]])
             yield rows.permute(0, 3, 1, 2) if rows.ndim == 4 else rows

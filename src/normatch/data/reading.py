@@ -1,4 +1,4 @@
-"""How image files are read, which changes nothing of what they become."""
+"""Options for reading image files that do not affect the result."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["DEFAULT", "Reading"]
 
 @dataclass(frozen=True)
 class Reading:
-    """Whether decoded images are kept for the next time, and the function that is called as decoding proceeds."""
+    """Whether to cache decoded images, and the function to call as decoding proceeds."""
 
     cache: bool = True
     progress: Progress = silent

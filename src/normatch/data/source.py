@@ -1,4 +1,4 @@
-"""A source of data found by name: how to read its original files, and where they are published."""
+"""Named data sets: how to read their original files, and where these are published."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +12,16 @@ __all__ = ["Archive", "Reader", "Source", "sources"]
 
 
 class Reader(Protocol):
-    """Reads the files in a folder, packed or unpacked; ``reading`` is for those that decode image files."""
+    """Reads the files in a folder, packed or unpacked; ``reading`` matters only to readers of image files."""
 
     def __call__(self, where: Path, reading: Reading = DEFAULT, /) -> Corpus: ...
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file as its site publishes it. ``md5`` is the published checksum, None where none is published.
+    """A file as its site publishes it. ``md5`` is the published checksum, None if there is none.
 
-    The checksum decides; ``size`` is what progress and the word "truncated" go by.
+    ``size`` is only for progress and for the message that a file is truncated; the checksum decides.
     """
 
     url: str

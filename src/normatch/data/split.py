@@ -1,4 +1,4 @@
-"""Who is labelled: k labels a class by seed, stored with the run and the same on every machine."""
+"""The choice of labelled items: k per class by seed, the same on every machine, stored with the run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Split:
-    """Positions in the training items: whose labels are used, whose are not, who is kept for validation."""
+    """Positions among the training items: those whose labels are used, the unlabelled ones, those for validation."""
 
     labelled: Indices
     unlabelled: Indices
@@ -43,11 +43,11 @@ def draw_split(
     include_labelled: bool = True,
     fold: int | None = None,
 ) -> Split:
-    """Choose ``labels`` items in all, equally many of each class; None uses every label there is.
+    """Choose ``labels`` items in total, equally many of each class; None uses every label there is.
 
     ``validation`` is the share of the labelled training items set aside first, class by class. The unlabelled set is
-    all other training items, with the labelled ones (as in FixMatch) or without. ``fold`` takes one of the data set's
-    own labelled subsets instead of a draw.
+    all other training items, with the labelled ones (as in FixMatch) or without. ``fold`` selects one of the data set's
+    predefined labelled subsets instead of a random draw.
     """
     truth, classes = corpus.train.labels, corpus.train.classes
     if not 0 <= validation < 1:
@@ -67,9 +67,9 @@ def draw_split(
 
 
 def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
-    """The files that are labelled, for validation and for testing, for people to read; none where there are no files.
+    """The names of the labelled, validation and test files, for people to read; empty if items are not files.
 
-    All others are unlabelled.
+    All other files are unlabelled.
     """
     train, test = corpus.train.files, corpus.test.files if corpus.test is not None else None
     if train is None:

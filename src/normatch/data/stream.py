@@ -1,4 +1,4 @@
-"""Which items each training step draws: one random order of all items after the other, a function of the step alone."""
+"""Which items each training step draws: random orders of all items, one after another, a function of the step alone."""
 
 import numpy as np
 import torch
@@ -11,10 +11,10 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """Positions in ``range(n)``, ``batch`` a step; each item comes once before any comes again.
+    """Draws ``batch`` positions of ``range(n)`` per step; each item comes once before any comes again.
 
-    Nothing is remembered between calls but a cache, so a resumed run draws what the stopped one would have drawn.
-    An epoch need not fill whole batches: a batch may end one and begin the next, or span several.
+    It has no state but a cache, so a resumed run draws what the stopped one would have drawn. Epochs need not end with
+    a batch: a batch may contain the end of one epoch and the start of the next, or span several.
 
     >>> Stream(n=3, batch=2, seed=0, name="labelled").rows(0, 3).flatten().sort().values.tolist()
     [0, 0, 1, 1, 2, 2]
@@ -33,7 +33,7 @@ class Stream:
         first, last = start * self.batch, (start + count) * self.batch
         epochs = range(first // self.n, (last - 1) // self.n + 1)
         orders = {epoch: self._order(epoch) for epoch in epochs}
-        # The next call most likely begins where this one ends.
+        # Keep the last orders: the next call most likely begins where this one ends.
         self._recent = {epoch: orders[epoch] for epoch in epochs[-2:]}
         pieces = [order[max(0, first - epoch * self.n) : last - epoch * self.n] for epoch, order in orders.items()]
         return torch.from_numpy(np.concatenate(pieces)).reshape(count, self.batch)

@@ -1,4 +1,4 @@
-"""Training: the only place that knows devices, precision, graphs and files of a run, and no method by name."""
+"""Training: the only code that deals with devices, precision, graphs and run files; it knows no method by name."""
 
 from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.loop import Loop

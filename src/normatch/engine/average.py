@@ -1,4 +1,4 @@
-"""The running average of the model's weights, which is what is evaluated and kept (Section 4.1)."""
+"""The running average of the model's weights: the model that is evaluated and saved (Section 4.1)."""
 
 import copy
 
@@ -17,11 +17,11 @@ class Average:
         self.decay = decay
         self.ramp = ramp
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        # Listed once: to walk through all modules at each step takes a CPU longer than the sums.
+        # Listed once: on a CPU, walking through all modules at each step takes longer than the arithmetic.
         self._mine: list[Tensor] = list(self.model.parameters())
         self._theirs: list[Tensor] = list(model.parameters())
         buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
-        # Of one type each, so that one kernel copies all.
+        # Grouped by dtype, so that one kernel copies all buffers of a dtype.
         self._copies = [
             (
                 [mine for mine, _ in buffers if mine.dtype == dtype],

@@ -1,4 +1,4 @@
-"""How fast a config trains on this machine, where the time of a step goes, and how near it is to what memory allows."""
+"""Measure how fast a config trains on this machine, where a step's time goes, and how near it is to memory's limit."""
 
 import contextlib
 import gc
@@ -31,10 +31,10 @@ AUXILIARY = "of both: auxiliary"
 """The auxiliary classifiers' share of forward and backward."""
 
 WARM_UP = 12
-"""Steps before the clock starts: compilation, capture, the choice of kernels."""
+"""Untimed steps at the start, in which the step is compiled and captured and kernels are chosen."""
 
 SPARE = 0.05
-"""Share of a time budget that is left for checkpoints and the end of a run."""
+"""Share of a time budget reserved for checkpoints and the end of a run."""
 
 
 def bench(
@@ -46,12 +46,12 @@ def bench(
     corpus: Corpus | None = None,
     progress: Progress = quiet,
 ) -> dict[str, Any]:
-    """Steps a second (the median of ``repeats`` timings of about ``seconds``), the milliseconds of a step's parts, and
+    """Steps per second (the median of ``repeats`` timings of about ``seconds``), milliseconds of a step's parts, and
     the share of the step's time that moving its bytes at this machine's measured bandwidth would take.
 
     A named data set is replaced by noise of its shape, so that nothing needs to be downloaded: a step's time does not
-    depend on the pixels. ``items`` is how many, by default a few times what a step draws. ``corpus`` is the data where
-    it has been read already. Parts are timed alone, so their sum may differ from the step's time.
+    depend on the pixels. ``items`` is their number, by default a few times what a step draws. ``corpus`` is the data if
+    already read. Parts are timed separately, so their sum may differ from the step's time.
     """
     if repeats < 1 or seconds <= 0:
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
@@ -62,7 +62,7 @@ def bench(
         corpus = _noise(config, items) if config.data in sources else open_corpus(config)
     job = prepare(config, corpus)
     if job.runtime.on_gpu:
-        _forget_others()
+        _clear_gpu()
     with _stepping(job) as loop:
         step = loop.step
         step.progress = progress
@@ -98,22 +98,22 @@ def bench(
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds until the first step is done, of a step, and of an evaluation."""
+    """Seconds that a run takes to start (up to its first step), per step, and per evaluation."""
 
     start: float
     step: float
     evaluation: float
     memory: int | None = None
-    """Bytes of the GPU's memory at the most; None without a GPU, and in files of an earlier version."""
+    """Peak bytes of GPU memory; None without a GPU, and in files of an earlier version."""
 
     def seconds_in(self, minutes: float) -> float:
-        """What a run of so many minutes has for its steps and evaluations; below zero where it cannot even start."""
+        """Seconds that a run of ``minutes`` has for steps and evaluations; negative if it is too short to start."""
         return 60 * minutes * (1 - SPARE) - self.start
 
     def steps_in(self, minutes: float, *, evaluations: int = 0, every: float = math.inf) -> int:
-        """Steps of a run that takes so long, with ``evaluations`` in all, or one ``every`` so many steps.
+        """Steps of a run of ``minutes`` with ``evaluations`` in total, or with one ``every`` that many steps.
 
-        Below 1 where it is too short.
+        Below 1 if it is too short.
 
         >>> measured = Pace(start=7.0, step=0.5, evaluation=5.0)
         >>> measured.steps_in(1, evaluations=2), measured.steps_in(1, every=10)
@@ -124,9 +124,9 @@ class Pace:
 
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:
-    """How fast a job would train, from steps of about ``seconds`` and one evaluation. The job is used up by it."""
+    """Measure how fast a job trains, by steps for about ``seconds`` and one evaluation. The job is used up."""
     measured = _measured(job, seconds)
-    # A step refers to itself. Its items would stay on the device beside those of the run that is to come.
+    # A step is part of a reference cycle; uncollected, its items would occupy the device during the actual run.
     gc.collect()
     return measured
 
@@ -170,7 +170,7 @@ def describe(report: dict[str, Any]) -> str:
 
 
 def _noise(config: Config, items: int | None) -> Corpus:
-    """Random images of a named data set's shape and classes."""
+    """Random images with the shape and classes of a named data set."""
     source = sources.get(config.data)
     channels, side, width = source.shape
     if config.image_size is not None:
@@ -185,7 +185,7 @@ def _noise(config: Config, items: int | None) -> Corpus:
 
 @contextlib.contextmanager
 def _stepping(job: Job) -> Iterator[Loop]:
-    """A loop whose steps are called one by one, with torch set as they need it."""
+    """A loop to call the steps of one by one, within the torch settings of the job's runtime."""
     with job.runtime.scope():
         loop = Loop(job)
         loop.step.method.train()
@@ -195,8 +195,8 @@ def _stepping(job: Job) -> Iterator[Loop]:
             loop.step.feed.close()
 
 
-def _forget_others() -> None:
-    """What an earlier bench of this process left on the GPU or compiled must not count here."""
+def _clear_gpu() -> None:
+    """Free memory and compiled code left by an earlier bench in this process, and reset the peak memory."""
     torch._dynamo.reset()
     gc.collect()
     torch.cuda.empty_cache()
@@ -211,13 +211,13 @@ def _floor(step: Step, step_ms: float) -> dict[str, Any]:
 
 
 def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
-    """Milliseconds of each part of a step, alone, and the names of those that had to be timed without a graph."""
+    """Milliseconds of each part of a step, timed separately, and the names of parts that could not be captured."""
     batch, truth = step.sample()
 
     def forward() -> None:
         step.learn(batch, truth)
 
-    def both() -> None:
+    def forward_and_backward() -> None:
         step.optimisers.zero()
         step.learn(batch, truth)[0].backward()
 
@@ -225,20 +225,20 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
     parts: dict[str, Callable[[], object]] = {
         "augmentation": step.sample,
         "forward": forward,
-        "backward": both,
+        "backward": forward_and_backward,
         "optimisers": lambda: step.optimisers.step(batch.step),
         "average of weights": lambda: step.average.update(batch.step),
     }
     if len(step.method.model.auxiliary):
         parts[AUXILIARY] = _auxiliary_pass(step, batch)
-    timed = {name: _alone(part, step.runtime) for name, part in parts.items()}
+    timed = {name: _time_part(part, step.runtime) for name, part in parts.items()}
     times = {name: 1000 * seconds for name, (seconds, _) in timed.items()}
     times["backward"] -= times["forward"]
     return times, [name for name, (_, captured) in timed.items() if step.runtime.capture and not captured]
 
 
 def _auxiliary_pass(step: Step, batch: Batch) -> Callable[[], None]:
-    """Forward and backward of the auxiliary classifiers alone, on as many features as a step gives them."""
+    """The forward and backward pass of the auxiliary classifiers alone, on as many features as in a step."""
     model = step.method.model
     n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
     z = torch.randn(n, model.backbone.features, device=step.runtime.device)
@@ -249,15 +249,15 @@ def _auxiliary_pass(step: Step, batch: Batch) -> Callable[[], None]:
 
     compiled = torch.compile(forward) if step.runtime.capture else forward
 
-    def both() -> None:
+    def forward_and_backward() -> None:
         step.optimisers.zero()
         compiled().backward()
 
-    return both
+    return forward_and_backward
 
 
-def _alone(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
-    """Seconds of one part, and whether it was captured as a graph of its own, as it is where steps are."""
+def _time_part(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
+    """Seconds of one part, and whether it was captured as its own graph, which is tried where steps are captured."""
     for _ in range(3):
         part()
     if runtime.capture:

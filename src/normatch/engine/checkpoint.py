@@ -1,4 +1,4 @@
-"""All that resume needs, in one safetensors file a checkpoint: whole or absent, never pickled."""
+"""Checkpoints: all that a resumed run needs in one safetensors file, written atomically, without pickle."""
 
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,10 +18,10 @@ NAME = re.compile(r"step-(\d+)\.safetensors")
 
 
 class Writer:
-    """Writes the checkpoints of a run beside its training, which only waits for the state to be copied.
+    """Writes the checkpoints of a run in a background thread; training only waits for the state to be copied.
 
-    A disk can take longer for one than a GPU for hundreds of steps. At most one is being written; what goes wrong is
-    raised by the next call, or at the end.
+    A disk can take longer for a checkpoint than a GPU for hundreds of steps. At most one is written at a time; an error
+    is raised by the next call, or at the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,7 +37,7 @@ class Writer:
             self._wait()
 
     def save(self, step: int, tensors: dict[str, Tensor]) -> None:
-        """Write the checkpoint of ``step`` as the tensors are now; they may change once this has returned."""
+        """Write the present tensors as the checkpoint of ``step``; they may change once this has returned."""
         self._wait()
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         self._writing = self._thread.submit(save, self._folder, step, copies)
@@ -54,13 +54,13 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
     path = folder / f"step-{step:08d}.safetensors"
     with replacing(path) as part:
         part.write_bytes(save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
-    cut_off = folder.glob(".step-*.safetensors.part")
-    for other in (*cut_off, *(file for earlier, file in _steps(folder).items() if earlier != step)):
+    leftovers = folder.glob(".step-*.safetensors.part")
+    for other in (*leftovers, *(file for earlier, file in _steps(folder).items() if earlier != step)):
         other.unlink()
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
-    """(step, tensors) of the newest checkpoint, or None where there is none yet."""
+    """(step, tensors) of the newest checkpoint, or None if there is none yet."""
     found = _steps(folder)
     if not found:
         return None
@@ -74,7 +74,7 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint, 0 where there is none."""
+    """The step of the newest checkpoint, 0 if there is none."""
     return max(_steps(folder), default=0)
 
 

@@ -1,4 +1,4 @@
-"""How good pseudo-labels are: the curves of Figures 3 and 4, computed beside the method, which never sees the truth."""
+"""Quality of pseudo-labels: the curves of Figures 3 and 4, computed outside the method, which never sees the truth."""
 
 import torch
 import torch.nn.functional as F
@@ -10,18 +10,18 @@ from normatch.methods import PseudoLabels
 __all__ = ["HIGH_CONFIDENCE", "Mean", "pseudo_label_curves"]
 
 HIGH_CONFIDENCE = 0.95
-"""The threshold to which Figures 3 and 4 and Table 3 compare."""
+"""The confidence threshold with which Figures 3 and 4 and Table 3 compare."""
 
 Mean = tuple[Tensor, Tensor]
-"""A mean that is still open: a sum and a count, of one shape: scalars, or vectors of fixed length."""
+"""An open mean: a sum and a count, not divided yet; both scalars, or vectors of the same fixed length."""
 
 
 def pseudo_label_curves(pseudo: PseudoLabels, truth: Tensor, classes: int) -> dict[str, Mean]:
     """Open means over the batch; those that need the truth count only images whose class is known.
 
     Figure 3: shares trusted, above the threshold, and correct. Figure 4: accuracy of trusted, distrusted and
-    above-threshold pseudo-labels, mean weight of the distrusted, uncertainty 1 − p̄ of both classifiers. And
-    ``pseudo/classes`` (K,), the share of each class, by which a collapse is seen.
+    above-threshold pseudo-labels, mean weight of the distrusted, uncertainty 1 − p̄ of both classifiers. In addition
+    ``pseudo/classes`` (K,), the share of each class, which shows a collapse.
     """
     every = torch.ones_like(pseudo.weight)
     named = F.one_hot(pseudo.label, classes).to(every.dtype).sum(0)

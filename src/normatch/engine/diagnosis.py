@@ -1,7 +1,7 @@
-"""What goes wrong with pseudo-labels, seen while a run trains: named alarms, each with what to try.
+"""Detect what goes wrong with pseudo-labels while a run trains: named alarms, each with a remedy.
 
-A rule is a function of what is known of the run (:class:`Case`) and of its newest records (:class:`History`), so that
-the records of a stopped run give the same alarms again. An alarm is raised once, at the first step at which it holds.
+A rule is a function of the run (:class:`Case`) and its newest records (:class:`History`) alone, so that replaying the
+records of a stopped run gives the same alarms. An alarm is raised once, at the first step at which its rule holds.
 """
 
 import math
@@ -17,46 +17,46 @@ NOT_FINITE = "not-finite"
 """The alarm that ends a run."""
 
 SETTLED = 5
-"""Epochs (but no more than half of the run) before pseudo-labels are judged: a network that has only begun names few
-classes, and NorMatch's flow learns with full weight only from its fifth epoch on."""
+"""Epochs (but at most half of the run) before pseudo-labels are judged: an untrained network names few classes, and
+NorMatch's flow learns with full weight only from its fifth epoch on."""
 
 EARLIEST = 100
-"""Steps before which no run is judged, however short its epochs: a trial of a few steps has nothing to show."""
+"""Step before which no run is judged, however short its epochs: a trial of a few steps proves nothing."""
 
 FEW_LABELS = 4
-"""Labels a class: the fewest with which the literature reports that these methods work more often than not."""
+"""Labels per class: the fewest with which, according to the literature, these methods work more often than not."""
 
 USED = 0.1
-"""A class is in use if it has this part of its fair share 1/K of the pseudo-labels. A class that occurs ten times less
-often than the mean, as in the usual long-tailed benchmarks, is still in use."""
+"""A class is in use if it has at least this fraction of its fair share 1/K of the pseudo-labels. So a class ten times
+rarer than the mean, as in the usual long-tailed benchmarks, is still in use."""
 
 COLLAPSED = 0.5
-"""At most this part of the classes in use is a collapse: no imbalance of the items themselves is likely to look so."""
+"""If at most this fraction of the classes is in use, it is a collapse: imbalanced data alone hardly look like that."""
 
 IMBALANCE = 10.0
-"""Commonest over rarest class among the pseudo-labels: the mildest ratio that is called long-tailed in the literature.
+"""Ratio of the commonest to the rarest class among the pseudo-labels: the lowest that the literature calls long-tailed.
 Five seeds of digits-40 stay under 1.5 once settled, with NorMatch and with FixMatch, which has no alignment."""
 
 CHANCE = 1.25
-"""Two classifiers that know nothing of each other agree on 1/K of the items; up to this many times that is chance."""
+"""Two independent classifiers agree on 1/K of the items; agreement up to this multiple of 1/K counts as chance."""
 
 NEVER = 0.02
-"""Share of pseudo-labels above a confidence threshold that teaches next to nothing."""
+"""Below this share of pseudo-labels above the confidence threshold, next to nothing is learnt from them."""
 
 ALWAYS = 0.98
-"""Share of trusted pseudo-labels that leaves nothing to weigh."""
+"""From this share of trusted pseudo-labels on, the weights no longer discriminate."""
 
 FITTED = 0.75
-"""Accuracy on its own labelled items that a network which learns has passed: few labels are soon memorised."""
+"""Accuracy on the labelled items that a network which learns exceeds soon, since few labels are quickly memorised."""
 
 FALL = 0.02
-"""Least fall of the validation accuracy that counts, however many validation items there are; with few of them it must
-also be more than three standard errors, in two evaluations running."""
+"""Least drop of the validation accuracy that counts; it must also exceed three standard errors, and last for two
+consecutive evaluations."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One warning, as ``warnings.json`` holds it."""
+    """One warning, as stored in ``warnings.json``."""
 
     name: str
     step: int
@@ -69,7 +69,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Case:
-    """What is known of a run besides its records."""
+    """The facts about a run that the rules need besides its records."""
 
     classes: tuple[str, ...]
     labels: tuple[int, ...]
@@ -77,14 +77,14 @@ class Case:
     steps: int
     epoch: int
     validation: int = 0
-    """Validation items."""
+    """Number of validation items."""
     reference: float | None = None
-    """Validation accuracy of the nearest class mean of the labelled items: what the labels give without any network."""
+    """Validation accuracy of the nearest class mean of the labelled items, as a baseline without any network."""
 
 
 @dataclass
 class History:
-    """The newest records, and what must be remembered of the older ones."""
+    """The newest records, and what the rules need of the older ones."""
 
     window: list[dict[str, Any]] = field(default_factory=list)
     """Records of the last epoch."""
@@ -105,7 +105,7 @@ class History:
 
 
 Rule = Callable[[Case, History], str | None]
-"""What is wrong, or None."""
+"""Returns a message on what is wrong, or None."""
 
 
 def few_labels(case: Case, history: History) -> str | None:
@@ -118,7 +118,7 @@ def few_labels(case: Case, history: History) -> str | None:
 
 
 def not_finite(case: Case, history: History) -> str | None:
-    # A mean is None where nothing was counted, but a loss is counted at every step.
+    # A recorded mean is None if nothing was counted or it is not finite; a loss is counted at every step.
     newest = history.window[-1]
     return "loss or weights are not finite numbers" if "loss" in newest and newest["loss"] is None else None
 
@@ -151,7 +151,7 @@ def never_trusted(case: Case, history: History) -> str | None:
     chance = 1 / len(case.classes)
     if trusted > CHANCE * chance:
         return None
-    return f"the classifiers agree on {trusted:.1%} of the pseudo-labels, by chance it were {chance:.1%}"
+    return f"the classifiers agree on {trusted:.1%} of the pseudo-labels, by chance it would be {chance:.1%}"
 
 
 def always_trusted(case: Case, history: History) -> str | None:
@@ -240,7 +240,7 @@ class Diagnosis:
         self._judge(0, START)
 
     def see(self, step: int, record: dict[str, Any]) -> list[Alarm]:
-        """Judge the record of a step; the new alarms."""
+        """Apply the rules to the record of a step; return the new alarms."""
         before, history = len(self.alarms), self._history
         recent = [old for old in history.window if old["step"] > step - self._case.epoch]
         history.window = [*recent, {"step": step} | record]
@@ -254,7 +254,7 @@ class Diagnosis:
         return self.alarms[before:]
 
     def replay(self, lines: Iterable[dict[str, Any]]) -> None:
-        """See the lines of a stopped run's ``metrics.jsonl``."""
+        """Apply the rules to the lines of a stopped run's ``metrics.jsonl``."""
         for line in lines:
             self.see(line["step"], line)
 

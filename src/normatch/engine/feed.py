@@ -1,4 +1,4 @@
-"""Where a step's inputs come from: gathered on the device, or read ahead from host memory that holds more."""
+"""Supply each step with its inputs: gathered on the device, or read ahead from host memory, which is larger."""
 
 import copy
 import queue
@@ -17,17 +17,17 @@ from normatch.errors import UserError
 __all__ = ["SLOTS", "DeviceFeed", "Draw", "Feed", "HostFeed", "feed_from", "make_pool", "stays_on_host"]
 
 SLOTS = 4
-"""Steps whose inputs are read ahead."""
+"""Number of steps whose inputs are read ahead."""
 
 SHARE = 0.5
-"""Of the GPU's free memory: inputs that take more stay on the host."""
+"""Inputs that take more than this share of the GPU's free memory stay on the host."""
 
 Draw = tuple[Stream, NDArray[np.int64]]
-"""What a step draws, and the positions in the pool of the items that it is drawn from."""
+"""A stream of draws, and the positions in the pool of the items that it draws from."""
 
 
 def stays_on_host(choice: Literal["auto", "device", "host"], corpus: Corpus, device: torch.device) -> bool:
-    """Whether the inputs of ``corpus`` stay in host memory: as chosen, or where they would crowd the GPU."""
+    """Whether the inputs of ``corpus`` stay in host memory: by ``choice`` or, with auto, if the GPU has too little."""
     if choice == "host" or device.type != "cuda":
         return choice == "host"
     size = corpus.train.inputs.nbytes + (0 if corpus.test is None else corpus.test.inputs.nbytes)
@@ -41,7 +41,7 @@ def stays_on_host(choice: Literal["auto", "device", "host"], corpus: Corpus, dev
 
 
 def _free_memory(device: torch.device) -> int:
-    # What torch keeps for its next tensors is free too.
+    # Memory that torch has cached for future tensors is free too.
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept
 
@@ -51,19 +51,19 @@ def make_pool(dataset: Dataset, device: torch.device, on_host: bool) -> Pool | H
 
 
 class Feed(Protocol):
-    """Gives each step its inputs."""
+    """Supplies each step with its inputs."""
 
     def prepare(self, step: int) -> None:
         """Host work before ``step``; never waits for the device."""
 
     def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
-        """The inputs of the step that was prepared, (B, C, H, W) or (B, D) for each of its draws.
+        """The inputs of the prepared step, (B, C, H, W) or (B, D) for each of its draws.
 
-        ``positions`` (B,) are where they lie in the pool. Nothing but work of the device, fit for a CUDA graph.
+        ``positions`` (B,) are their positions in the pool. Only device work, suited to a CUDA graph.
         """
 
     def close(self) -> None:
-        """End what runs beside the steps; a later step begins it anew."""
+        """Stop background work; a later step starts it again."""
 
 
 def feed_from(pool: Pool | HostPool, draws: Sequence[Draw]) -> Feed:
@@ -88,16 +88,16 @@ class DeviceFeed:
 
 
 class HostFeed:
-    """Reads the inputs of the next steps ahead, in a thread of its own: what a step draws is known before it comes.
+    """Reads the inputs of the next steps ahead in a background thread, since the draws of all steps are known.
 
     The thread fills a ring of slots; preparing a step moves its slot to one staging tensor, which keeps its address. On
-    a GPU a slot is copied by a stream of its own while earlier steps compute, and the streams wait for each other by
-    events, not the host.
+    a GPU, slots are copied on a separate stream while earlier steps compute; the streams synchronise by events, without
+    the host.
     """
 
     def __init__(self, pool: HostPool, draws: Sequence[Draw]) -> None:
         self._inputs = pool.inputs
-        # Streams of our own: they keep recent orders, and the caller's thread uses its own at other steps.
+        # Copies, because a stream caches recent orders and the caller's thread uses its streams at other steps.
         self._draws = [(copy.copy(stream), items) for stream, items in draws]
         shape = (sum(stream.batch for stream, _ in draws), *pool.inputs.array.shape[1:])
         host = torch.from_numpy(np.zeros(shape, pool.inputs.array.dtype))
@@ -119,7 +119,7 @@ class HostFeed:
 
     def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
         parts = self._staging.split([len(at) for at in positions])
-        # Copies, in the layout that a device's pool gathers: the layout decides the bits, and staging is written again.
+        # Copied, since staging is overwritten; in the layout of DeviceFeed, since the layout affects the last bits.
         return tuple(
             (part.permute(0, 3, 1, 2) if part.ndim == 4 else part).clone(memory_format=torch.contiguous_format)
             for part in parts
@@ -131,12 +131,12 @@ class HostFeed:
         self._ahead.close()
         self._ahead = None
         if self._copies is not None:
-            # Their memory may be given away after this.
+            # Wait for copies under way: the slots' memory may be freed after this.
             self._copies.synchronize()
 
     def _start(self, step: int) -> None:
         if self._copies is not None:
-            # The slots' memory may have had an earlier owner, whose work is not done yet.
+            # Earlier work on memory that was reused for the slots may still be running.
             self._copies.wait_stream(torch.cuda.current_stream(self._staging.device))
         self._ahead = _ReadAhead(self._fill, self._slots, step)
 
@@ -147,7 +147,7 @@ class HostFeed:
 
 
 class _Slot:
-    """Room for the inputs of one step, in host memory."""
+    """A buffer in host memory for the inputs of one step."""
 
     def __init__(self, like: Tensor, *, pinned: bool = False) -> None:
         self._host = torch.empty_like(like, pin_memory=pinned)
@@ -160,7 +160,7 @@ class _Slot:
 
 
 class _CudaSlot(_Slot):
-    """Room in pinned memory, from which the GPU copies without the host, and the same on the GPU."""
+    """A buffer in pinned memory, from which the GPU copies asynchronously, and one on the GPU."""
 
     def __init__(self, like: Tensor, copies: torch.cuda.Stream) -> None:
         super().__init__(like, pinned=True)
@@ -170,7 +170,7 @@ class _CudaSlot(_Slot):
         self._moved = torch.cuda.Event()
 
     def fill(self, read: Callable[[NDArray[np.generic]], None]) -> None:
-        # The slot's last copy may still be reading. Only the thread that reads ahead waits here.
+        # The slot's previous copy may still be reading it. Only the background thread waits here.
         self._copied.synchronize()
         super().fill(read)
         with torch.cuda.stream(self._copies):
@@ -186,7 +186,7 @@ class _CudaSlot(_Slot):
 
 
 class _ReadAhead:
-    """A thread that fills free slots for one step after the other and hands them over in that order."""
+    """A thread that fills free slots for successive steps and hands them over in order."""
 
     def __init__(self, fill: Callable[[int, _Slot], None], slots: Sequence[_Slot], step: int) -> None:
         self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
@@ -198,10 +198,10 @@ class _ReadAhead:
         self._thread.start()
 
     def take(self) -> _Slot:
-        """The next step's slot; raises what went wrong when it was filled."""
+        """The slot of the next step; raises the error that occurred while it was filled."""
         ready = self._ready.get()
         if isinstance(ready, BaseException):
-            # Kept for whoever asks again: no slot comes after it.
+            # Put back, so that further calls raise it too instead of waiting for ever.
             self._ready.put(ready)
             raise ready
         return ready
@@ -210,7 +210,7 @@ class _ReadAhead:
         self._free.put(slot)
 
     def close(self) -> None:
-        """End the thread, after the slot that it is filling."""
+        """End the thread once the slot under way is filled."""
         self._open = False
         self._free.put(None)
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Recording work as a CUDA graph, and leaving torch as it was where that fails."""
+"""Capture work as a CUDA graph, restoring torch's state if that fails."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,28 +11,28 @@ __all__ = ["capture"]
 def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """Record one call of ``work`` as a graph, without executing it; ``work`` must have run before.
 
-    Where it cannot be recorded its error is raised, and torch is left as if nothing had been tried.
+    If it cannot be recorded, its error is raised, and torch's state is as before the attempt.
     """
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # Of this thread alone: a feed's thread may wait for its copies meanwhile.
-    with _intact(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    # thread_local: the background thread of a feed may synchronise meanwhile, which must not break the capture.
+    with _restored_on_error(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     return graph
 
 
 @contextlib.contextmanager
-def _intact() -> Iterator[None]:
+def _restored_on_error() -> Iterator[None]:
     stream = torch.cuda.current_stream()
     try:
         yield
     except Exception as error:
-        # A recording that fails leaves its own stream current, and in some versions of torch the generator still in its
-        # recording state, which a recording that succeeds ends.
+        # A failed capture leaves its stream current and, in some versions of torch, the generator in capturing state,
+        # which a successful capture ends.
         torch.cuda.set_stream(stream)
         torch.cuda.synchronize()
         one = torch.zeros(1, device="cuda")
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             one.add_(1)
-        # Ending a recording that has failed raises an error of its own, which hides the first.
+        # Ending a failed capture raises another error, which hides the first.
         raise error.__context__ or error from None

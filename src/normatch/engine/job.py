@@ -1,5 +1,5 @@
-"""A config made ready to train: data read, labels drawn, method built. What can be wrong is wrong here, before any
-folder is made."""
+"""Prepare a config for training: read data, draw labels, build the method. Errors are raised here, before a folder is
+made."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Job:
 
 
 def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
-    """The data of a run, with its test items held out where the data set brings none of its own."""
+    """The data of a run; with ``test_share``, some items are held out as its test set."""
     corpus = load_corpus(
         config.data,
         config.data_root,
@@ -50,7 +50,7 @@ def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
 
 
 def with_test_set(config: Config, corpus: Corpus) -> Corpus:
-    """The corpus with the run's own share of it set aside for testing, where the config has one."""
+    """The corpus, with ``test_share`` of its labelled items held out for testing if that is not 0."""
     classes = corpus.train.classes
     if len(classes) < 2:
         has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
@@ -59,7 +59,7 @@ def with_test_set(config: Config, corpus: Corpus) -> Corpus:
 
 
 def draw(config: Config, corpus: Corpus) -> Split:
-    """Who is labelled in this run; a method that learns from unlabelled items must have some."""
+    """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones."""
     split = draw_split(
         corpus,
         config.labels,
@@ -77,9 +77,9 @@ def draw(config: Config, corpus: Corpus) -> Split:
 
 
 def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True) -> Job:
-    """Read, check and build. The first weights are a function of the seed alone.
+    """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
-    ``pretrained`` is whether a backbone that brings weights takes them in: no need of it where a checkpoint will.
+    ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     """
     runtime = Runtime.of(config)
     corpus = corpus or open_corpus(config)
@@ -94,7 +94,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
         if pretrained:
             model.backbone.load_pretrained()
         method = methods.get(config.method)(model, task, config.settings)
-    # Views of vectors are scaled by the data's own statistics, whatever the backbone expects.
+    # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
     views = Views(spec.shape, config.augment, centre=centre, scale=scale)
     method.to(runtime.device)
@@ -106,7 +106,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
 def _model_spec(
     config: Config, train: Dataset, mean: NDArray[np.float64], std: NDArray[np.float64], *, quick: bool
 ) -> ModelSpec:
-    """The network that the config names, or the one that suits the data, with the heads that the method wants."""
+    """The spec of the config's network, or of one that suits the data, with the heads that the method needs."""
     backbone = suitable_backbone(train.shape, quick=quick) if config.backbone == "auto" else config.backbone
     expected = find_backbone(backbone).statistics
     head, auxiliary = methods.get(config.method).heads(config.settings)
@@ -138,7 +138,7 @@ def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def _grey_levels(images: NDArray[np.uint8], piece: int = 4096) -> NDArray[np.int64]:
-    """(C, 256) how often each level occurs in each channel, by pieces: NumPy widens bytes to count them."""
+    """(C, 256) counts of each level in each channel; in pieces, because bincount widens the bytes."""
     counts = np.zeros((images.shape[3], 256), dtype=np.int64)
     for start in range(0, len(images), piece):
         part = images[start : start + piece]

@@ -1,4 +1,4 @@
-"""The training loop: steps, with evaluations, records, warnings and checkpoints where they are due."""
+"""The training loop: steps, with evaluations, records, warnings and checkpoints when due."""
 
 import contextlib
 import time
@@ -25,14 +25,15 @@ from normatch.methods import Embedding, Method
 __all__ = ["Loop", "Turns"]
 
 Turns = Callable[[], AbstractContextManager[object]]
-"""Makes a context that is entered when a run may train, and left when another may: for runs that share a GPU."""
+"""Returns a context that waits on entry until the run may train, and lets the next run train on exit: for runs that
+share a GPU."""
 
-LABELLED_SEEN = 256
-"""Labelled items, evenly spaced, on which accuracy shows whether a run fits its labels at all."""
+LABELLED_SAMPLE = 256
+"""Number of labelled items, evenly spaced, whose accuracy shows whether a run fits its labels at all."""
 
 
 class Loop:
-    """Steps, with evaluations, records and checkpoints where they are due."""
+    """Trains a job: steps, with evaluations, records and checkpoints when due."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -43,9 +44,9 @@ class Loop:
         self.seconds = 0.0
         """Training time up to the newest record, over all starts of the run."""
         labelled = job.split.labelled
-        self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SEEN)])
+        self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SAMPLE)])
         self.held_out: dict[str, Pool | HostPool] = {}
-        """Items to score on, by name; only those whose class is known."""
+        """Held-out items whose class is known, by name ("test", "validation")."""
         test = job.corpus.test
         if test is not None and len(known := np.flatnonzero(test.labels != UNKNOWN)):
             self.held_out["test"] = self.pool_of(test).subset(known)
@@ -53,11 +54,11 @@ class Loop:
             self.held_out["validation"] = self.pool.subset(job.split.validation)
 
     def pool_of(self, dataset: Dataset) -> Pool | HostPool:
-        """The data set's items, on the device or in host memory, where this run keeps its inputs."""
+        """A pool of the data set's items, on the device or in host memory, wherever this run keeps its inputs."""
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 
     def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None, turns: Turns | None = None) -> None:
-        """Train to the last step; checkpoints go into a folder, or nowhere."""
+        """Train to the last step, with checkpoints in the folder ``checkpoints``, or none if it is None."""
         config, step = self.config, self.step
         self._begin(recorder, progress)
         clock = _Clock(self.seconds, step.done)
@@ -80,13 +81,13 @@ class Loop:
                     self._diagnose(record, recorder, progress)
                 if self._due(config.checkpoint_every):
                     if not _finite(step.method):
-                        # The last update made weights that are not finite; the loss would show it a step later.
+                        # The last update made the weights non-finite; the loss would show it only one step later.
                         self._diagnose({"loss": None}, recorder, progress)
                     if writer is not None:
                         writer.save(step.done, step.state())
 
     def _begin(self, recorder: Recorder, progress: Progress) -> None:
-        """Get ready for the first step, and report what is known before it."""
+        """Prepare for the first step, and report the warnings that are known before it."""
         self.step.method.train()
         self.step.progress = progress
         if self.step.runtime.eager_because:
@@ -96,7 +97,7 @@ class Loop:
             progress.warn(alarm)
 
     def _due(self, every: int | None) -> bool:
-        """Whether something is to be done after this step: ``every`` so many, or once an epoch; and after the last."""
+        """Whether something is due after this step: every ``every`` steps (None: once an epoch), and after the last."""
         return self.step.done == self.config.steps or self.step.done % (every or self.config.epoch) == 0
 
     def _metrics_due(self, clock: "_Clock") -> Record:
@@ -110,7 +111,7 @@ class Loop:
         return record
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy of the averaged weights on what was held out; it is reported and chooses nothing."""
+        """Accuracy of the averaged weights on held-out items; it is only reported, and selects nothing."""
         return {f"{name}/accuracy": self._accuracy(items) for name, items in self.held_out.items()}
 
     def _accuracy(self, items: Pool | HostPool) -> float:
@@ -118,7 +119,7 @@ class Loop:
         return correct.double().mean().item()
 
     def _diagnose(self, record: Record, recorder: Recorder, progress: Progress) -> None:
-        """Report what a record shows to be wrong; what is not finite ends the run before a checkpoint keeps it."""
+        """Report new alarms; non-finite values end the run before a checkpoint stores them."""
         new = self.diagnosis.see(self.step.done, record)
         if new:
             recorder.warn(self.diagnosis.alarms)
@@ -134,21 +135,21 @@ class Loop:
 
 
 class _Clock:
-    """The time of a run, over all its starts, and the speed of its steps."""
+    """The training time of a run over all its starts, and the speed of its steps."""
 
     def __init__(self, seconds: float, done: int) -> None:
         now = time.perf_counter()
-        self._start, self._asked, self._done = now - seconds, now, done
+        self._start, self._last, self._done = now - seconds, now, done
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self._start
 
     def speed(self, done: int) -> float:
-        """Steps a second since the last call."""
+        """Steps per second since the last call."""
         now = time.perf_counter()
-        speed = (done - self._done) / (now - self._asked)
-        self._asked, self._done = now, done
+        speed = (done - self._done) / (now - self._last)
+        self._last, self._done = now, done
         return speed
 
     @contextlib.contextmanager
@@ -157,7 +158,7 @@ class _Clock:
         before = time.perf_counter()
         yield
         waited = time.perf_counter() - before
-        self._start, self._asked = self._start + waited, self._asked + waited
+        self._start, self._last = self._start + waited, self._last + waited
 
 
 def _case(job: Job) -> Case:

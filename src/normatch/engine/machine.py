@@ -1,4 +1,4 @@
-"""What a measurement was made on and with: a number without them is none."""
+"""The hardware, versions and date of a measurement, to be stored with it."""
 
 import datetime
 import importlib.util
@@ -15,12 +15,12 @@ __all__ = ["circumstances", "stamp"]
 
 
 def circumstances() -> dict[str, Any]:
-    """Machine, versions and date, for the head of a result that is kept."""
+    """Machine, versions and date, to be stored with a measurement."""
     return {"machine": _hardware()} | stamp()
 
 
 def stamp() -> dict[str, Any]:
-    """Versions and date, for a result that names its hardware itself."""
+    """Versions and date, for a result that states its hardware separately."""
     return {
         "versions": _versions(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -28,7 +28,7 @@ def stamp() -> dict[str, Any]:
 
 
 def _hardware() -> dict[str, Any]:
-    """The GPU that torch would use (None without one), the processor and what of it torch uses."""
+    """The GPU that torch would use (None without one), the processor, its cores, and torch's threads."""
     return {
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cpu": _processor(),

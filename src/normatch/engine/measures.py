@@ -1,4 +1,4 @@
-"""What one step measures: its losses, the method's own metrics, and the curves of its pseudo-labels."""
+"""The measurements of one step: its losses, the method's metrics, and the curves of its pseudo-labels."""
 
 import torch
 from torch import Tensor
@@ -11,11 +11,11 @@ __all__ = ["RESERVED", "RESERVED_PREFIXES", "step_means"]
 
 RESERVED = ("step", "seconds", "steps_per_second", "loss")
 RESERVED_PREFIXES = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
-"""Names in a record that are the engine's own: no metric of a method may have them."""
+"""Names reserved for the engine's own records, which no metric of a method may use."""
 
 
 def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
-    """All of them by name, as open means; ``truth`` are the true labels of the unlabelled images."""
+    """All measurements by name, as open means; ``truth`` are the true labels of the unlabelled images."""
     one = torch.ones((), device=loss.device)
     _check_metrics(outcome.metrics)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
@@ -26,7 +26,7 @@ def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> d
 
 
 def _check_metrics(metrics: dict[str, Tensor]) -> None:
-    """A record has one place for a name: what a method measures must not hide what is measured beside it."""
+    """Raise UserError if a metric of the method has a reserved name or is not a scalar tensor."""
     for name, value in metrics.items():
         if name in RESERVED or name.startswith(RESERVED_PREFIXES):
             raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")

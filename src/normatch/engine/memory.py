@@ -1,4 +1,4 @@
-"""Memory that one step frees and the next one takes again, kept in between."""
+"""Keep memory that a step frees for the next step, instead of returning it to the system."""
 
 import contextlib
 import ctypes
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 __all__ = ["kept_memory"]
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""Names of parameters in glibc's ``malloc.h``."""
+"""Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's ``mallopt``."""
 
 DEFAULT = 128 * 1024
-"""What glibc has for both."""
+"""glibc's default for both."""
 
 LARGEST_BLOCK = 32 * 1024**2
-"""The largest threshold that every glibc takes: larger tensors are still mapped afresh each time."""
+"""The largest threshold that every glibc accepts; larger tensors are still mapped anew each time."""
 
 
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
-    """Within it, freed memory stays with the process; at its end what is free goes back to the system.
+    """A context in which freed memory stays with the process; on exit, free memory is returned to the system.
 
-    The activations of a step are tensors of MBs. By default glibc hands their memory back when they are freed, and the
-    next step waits while the system maps and zeroes the same pages again. Nothing happens without glibc.
+    The activations of a step are tensors of several MB. By default glibc returns their memory when they are freed, and
+    the next step waits while the system maps and zeroes the same pages again. Without glibc this has no effect.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc is None or not hasattr(libc, "mallopt"):

@@ -1,4 +1,4 @@
-"""Means that are gathered on the device and read by the host only now and then."""
+"""Means that are accumulated on the device and read by the host only now and then."""
 
 import math
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from normatch.engine.curves import Mean
 __all__ = ["Measured", "Meter", "Record", "measure"]
 
 Record = dict[str, float | list[float] | None]
-"""Means by name: numbers, or lists of them where a mean is a vector; None where nothing was counted."""
+"""Means by name: numbers, or lists for vectors; None if nothing was counted or a mean is not finite."""
 
 DIGITS = 6
-"""Decimal places of a vector's means: lines of metrics stay short with many classes."""
+"""Decimal columns of a vector's means, to keep lines of metrics short with many classes."""
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 class Measured(NamedTuple):
-    """One step's open means, side by side."""
+    """The open means of one step, concatenated."""
 
     shapes: Shapes
     values: Tensor
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
 
 
 def measure(means: dict[str, Mean]) -> Measured:
-    """Open means as one tensor: part of the compiled step."""
+    """Concatenate open means to one tensor, as part of the compiled step."""
     sums, counts = (torch.cat([pair[i].detach().reshape(-1) for pair in means.values()]) for i in (0, 1))
     return Measured({name: tuple(total.shape) for name, (total, _) in means.items()}, torch.stack([sums, counts]))
 
@@ -55,7 +55,7 @@ class Meter:
         self._totals.zero_()
         means = [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
         record: Record = {}
-        for name, at in self._places().items():
+        for name, at in self._columns().items():
             values = means[at]
             if not all(map(math.isfinite, values)):
                 record[name] = None
@@ -66,11 +66,11 @@ class Meter:
         return record
 
     def state(self) -> dict[str, Tensor]:
-        return {name: self._totals[:, at].clone().view(2, *self._shapes[name]) for name, at in self._places().items()}
+        return {name: self._totals[:, at].clone().view(2, *self._shapes[name]) for name, at in self._columns().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         self._start({name: tuple(value.shape[1:]) for name, value in state.items()})
-        for name, at in self._places().items():
+        for name, at in self._columns().items():
             self._totals[:, at] = state[name].reshape(2, -1).to(self._device)
 
     def _start(self, shapes: Shapes) -> None:
@@ -79,7 +79,7 @@ class Meter:
         self._totals = torch.zeros(2, total, device=self._device, dtype=torch.float64)
 
     def _arrange(self, shapes: Shapes) -> None:
-        """Take over the order of what is measured; what was read from a checkpoint may have another."""
+        """Adopt the order of ``shapes``, from which that of a checkpoint may differ."""
         before = self.state()
         if before and before.keys() != shapes.keys():
             raise ValueError(f"measured {', '.join(shapes)}, where steps before had {', '.join(before)}")
@@ -88,10 +88,10 @@ class Meter:
         else:
             self._start(shapes)
 
-    def _places(self) -> dict[str, slice]:
-        """Which columns of the totals are whose."""
-        places, start = {}, 0
+    def _columns(self) -> dict[str, slice]:
+        """The columns of the totals that belong to each name."""
+        columns, start = {}, 0
         for name, shape in self._shapes.items():
-            places[name] = slice(start, start + math.prod(shape))
+            columns[name] = slice(start, start + math.prod(shape))
             start += math.prod(shape)
-        return places
+        return columns

@@ -1,4 +1,4 @@
-"""The optimisers of a method's parameter groups, with learning rates that live on the device."""
+"""The optimisers of a method's parameter groups, with learning rates kept on the device."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["Optimisers"]
 
 
 class Optimisers:
-    """SGD and AdamW side by side, one schedule for all.
+    """SGD and AdamW for their groups of parameters, with one schedule for all.
 
     Learning rates are 0-d tensors, so that a captured graph follows the schedule by itself.
     """
@@ -52,7 +52,7 @@ class Optimisers:
             optimiser.step()
 
     def state(self) -> dict[str, Tensor]:
-        """All that a resumed run needs, flat and named; accumulated gradients included."""
+        """The state of all optimisers as named tensors, including accumulated gradients."""
         tensors = {
             f"{i}.{j}.{name}": value
             for i, optimiser in enumerate(self._optimisers)
@@ -71,7 +71,7 @@ class Optimisers:
                 head, *rest = key.split(".", 2)
                 if head == str(i):
                     state.setdefault(int(rest[0]), {})[rest[1]] = value
-            # load_state_dict replaces the rates by copies: the schedule's own tensors are put back.
+            # load_state_dict replaces the learning rates by copies: restore the tensors that the schedule updates.
             rates = [group["lr"] for group in optimiser.param_groups]
             optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
@@ -87,5 +87,5 @@ class Optimisers:
 
 
 def _laid_out_as(p: Tensor, value: Tensor) -> Tensor:
-    """``value`` with the strides of ``p``, where it has its shape: fused updates on a GPU take nothing else."""
+    """``value`` with the strides of ``p`` if it has its shape, as fused updates on a GPU require."""
     return torch.empty_like(p).copy_(value) if value.shape == p.shape else value

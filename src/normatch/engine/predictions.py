@@ -1,4 +1,4 @@
-"""``predictions.csv`` of a finished run: a line for each test item, written and read here alone."""
+"""Write and read ``predictions.csv`` of a finished run: one line per test item."""
 
 import csv
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ PREDICTIONS = "predictions.csv"
 """Its name in the run's folder."""
 
 ITEM, FILE, LABEL, PROBABILITY, TRUTH = "item", "file", "label", "probability", "truth"
-"""Its columns, in order. Only items that are files have the second, and no run had it once, so nothing relies on it."""
+"""Its columns, in order. The second exists only if items are files, and not in older runs, so nothing relies on it."""
 
 
 class Line(NamedTuple):
-    """A test item whose class is known; classes by number."""
+    """The prediction for a test item whose class is known; classes are numbers."""
 
     item: int
     label: int
@@ -30,9 +30,9 @@ class Line(NamedTuple):
 
 
 def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
-    """A line for each test item from its probabilities (N, K), with its file where it has one."""
+    """Write one line per test item from the probabilities (N, K), with its file if it has one."""
     names = {FILE: test.files} if test.files is not None else {}
-    # A file's name need not be text; the table is.
+    # File names that are not valid text are written with escapes.
     with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         table = csv.writer(file)
         table.writerow([ITEM, *names, LABEL, PROBABILITY, TRUTH])

@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a live bar on a terminal, plain lines elsewhere."""
+"""The progress of a run on standard error: a live bar on a terminal, else plain lines."""
 
 import sys
 import time
@@ -18,18 +18,18 @@ SHOWN = (
     ("test/accuracy", "test", "{:.2%}"),
     ("validation/accuracy", "validation", "{:.2%}"),
 )
-"""Metrics worth a place in the line: name, caption, format."""
+"""The metrics to show: name, caption, format."""
 
 
 class Progress(Protocol):
-    """Receives a run's metrics and alarms as they come, and what else a person should know."""
+    """Receives the metrics and alarms of a run as they come, and notes for the user."""
 
     def __call__(self, step: int, total: int, record: Record) -> None: ...
 
     def warn(self, alarm: Alarm) -> None: ...
 
     def note(self, text: str) -> None:
-        """Something that happened once."""
+        """Show a single event."""
 
     def busy(self, what: str) -> AbstractContextManager[None]:
         """A context for work during which no step is done, such as compiling."""
@@ -131,7 +131,7 @@ class Lines:
 
     def __call__(self, step: int, total: int, record: Record) -> None:
         text = self._summary.update(record)
-        # An evaluation's record has no speed of its own.
+        # The record of an evaluation has no speed: keep the last one.
         speed = record.get("steps_per_second")
         self._speed = speed if isinstance(speed, float) else self._speed
         now = time.monotonic()
@@ -156,7 +156,7 @@ class Lines:
 
 
 class _Stopwatch:
-    """The name of some work and its time so far, as text."""
+    """The name of some work and the time since its start, as text."""
 
     def __init__(self, what: str) -> None:
         self._what, self._start = what, time.monotonic()
@@ -166,7 +166,8 @@ class _Stopwatch:
 
 
 def clock(seconds: float) -> str:
-    """
+    """Seconds as hours, minutes and seconds.
+
     >>> clock(75), clock(3 * 3600)
     ('0:01:15', '3:00:00')
     """

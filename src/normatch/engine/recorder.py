@@ -1,4 +1,4 @@
-"""What a run reports as it goes: lines of ``metrics.jsonl``, TensorBoard events, ``warnings.json``."""
+"""Record what a run reports: lines of ``metrics.jsonl``, TensorBoard events, ``warnings.json``."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ __all__ = ["Record", "Recorder", "RunRecorder", "Silent"]
 
 
 class Recorder(Protocol):
-    """Takes the metrics of a step, every few steps, and all alarms so far, whenever there is a new one."""
+    """Takes metrics every few steps and, whenever there is a new alarm, all alarms so far."""
 
     def write(self, step: int, record: Record) -> None: ...
 
@@ -21,7 +21,7 @@ class Recorder(Protocol):
 
 
 class Silent:
-    """Keeps nothing."""
+    """Records nothing."""
 
     def write(self, step: int, record: Record) -> None:
         return
@@ -34,7 +34,7 @@ class RunRecorder:
     """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``."""
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
-        # Imported here: tensorboard takes a second that `import normatch` should not.
+        # Imported here, because tensorboard takes a second to import.
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self._folder = folder

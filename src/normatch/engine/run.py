@@ -1,4 +1,4 @@
-"""The folder of a run, readable without us, never overwritten."""
+"""The folder of a run: plain files, never overwritten."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Run:
     def create(
         cls, path: Path, config: Config, split: Split, files: Mapping[str, Sequence[str]] | None = None
     ) -> "Run":
-        """A new folder, which appears whole or not at all. ``files`` are named beside the numbers of the split."""
+        """Create the folder atomically. ``files`` are stored in ``split.json`` next to the positions of the split."""
         cls.must_be_new(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -66,7 +66,7 @@ class Run:
         return cls(path)
 
     def alone(self) -> TextIO:
-        """A lock until it is closed: one process at a time trains a run."""
+        """A lock, held until it is closed, so that only one process at a time trains the run."""
         lock = take(self.path / "config.json")
         if lock is None:
             raise UserError(f"{self.path} is being trained by another process: wait for it, or stop it")
@@ -100,18 +100,18 @@ class Run:
 
     @property
     def files(self) -> dict[str, list[str]]:
-        """The files that are labelled, for validation and for testing; nothing where the data is no files."""
+        """The names of the labelled, validation and test files; empty if items are not files."""
         files: dict[str, list[str]] = self._read("split.json").get("files", {})
         return files
 
     @property
     def finished(self) -> bool:
-        """Whether it was trained to its end: ``result.json`` is written last."""
+        """Whether it was trained to the end: ``result.json`` is written last."""
         return (self.path / "result.json").is_file()
 
     @property
     def result(self) -> dict[str, Any]:
-        """What the run reached: accuracy of the last averaged weights, steps, time, hardware, versions, date."""
+        """The content of ``result.json``: accuracy of the final averaged weights, steps, time, hardware, and so on."""
         if not self.finished:
             raise UserError(f"{self.path} is not finished: continue it with {going_on(self.path)}")
         result: dict[str, Any] = self._read("result.json")
@@ -119,12 +119,12 @@ class Run:
 
     @property
     def accuracy(self) -> float | None:
-        """Test accuracy (validation accuracy where there is no test set), None where neither is known."""
+        """Test accuracy or, without a test set, validation accuracy; None if there is neither."""
         accuracy: float | None = self.result["accuracy"]
         return accuracy
 
     def describe(self) -> str:
-        """The result in a line."""
+        """The result as one line of text."""
         result = self.result
         reached = ""
         if result["n"]:
@@ -137,7 +137,7 @@ class Run:
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
-        """What was noticed while it trained: name, step, message and remedy of each warning."""
+        """The warnings raised during training: name, step, message and remedy of each."""
         warnings: list[dict[str, Any]] = self._read("warnings.json") if (self.path / "warnings.json").is_file() else []
         return warnings
 
@@ -148,7 +148,7 @@ class Run:
             raise UserError(f"{self.path / name} cannot be read ({reason(error)}): restore it") from error
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``: a step and what was measured there."""
+        """The records in ``metrics.jsonl``, each a step and its metrics."""
         path = self.path / "metrics.jsonl"
         if not path.is_file():
             return
@@ -160,7 +160,7 @@ class Run:
             raise UserError(f"{path} cannot be read ({error}): restore it") from error
 
     def forget_after(self, step: int) -> None:
-        """Drop metrics of steps that a resumed run will do again, and a last line cut off by a kill."""
+        """Drop the metrics of steps after ``step``, which a resumed run will repeat, and an incomplete last line."""
         path = self.path / "metrics.jsonl"
         if not path.is_file():
             return

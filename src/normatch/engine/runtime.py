@@ -1,4 +1,4 @@
-"""Devices, precision and repeatability: what of the machine a run uses, and the settings of torch it needs."""
+"""Device, precision and reproducibility: the resources that a run uses, and the torch settings that it needs."""
 
 import contextlib
 import importlib.util
@@ -18,15 +18,15 @@ from normatch.methods import methods
 __all__ = ["Runtime"]
 
 LEAST_CAPABILITY = (7, 0)
-"""What Triton, and with it torch's compiler, needs of a GPU."""
+"""Least compute capability of a GPU for Triton and hence for torch's compiler."""
 
 COMPILED = Path("~/.cache/normatch/compiled")
-"""Where compiled code is kept, so that a second start is quicker than the first."""
+"""Folder for compiled code, so that later starts are faster than the first."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """The resolved answers to ``device``, ``precision`` and ``compile``."""
+    """The resolved values of a config's ``device``, ``precision`` and ``compile``."""
 
     device: torch.device
     bfloat16: bool
@@ -34,7 +34,7 @@ class Runtime:
     """Compile the step and capture it as one CUDA graph."""
     deterministic: bool
     eager_because: str | None = None
-    """Why steps are not captured on this GPU, where that was not asked for."""
+    """Why steps are not captured on this GPU although the config allows it; else None."""
 
     @classmethod
     def of(cls, config: Config) -> "Runtime":
@@ -63,7 +63,7 @@ class Runtime:
 
     @property
     def generator(self) -> torch.Generator:
-        """The device's own generator: a captured graph follows its seed, and dropout in any backbone draws from it."""
+        """The device's default generator: captured graphs follow its seed, and dropout in any backbone uses it."""
         return torch.cuda.default_generators[torch.cuda.current_device()] if self.on_gpu else torch.default_generator
 
     def autocast(self) -> torch.autocast:
@@ -71,7 +71,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """torch's global switches as this run needs them; the caller's switches and random state are put back."""
+        """A context with torch's global settings for this run; on exit, settings and random state are restored."""
         before = (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -84,7 +84,7 @@ class Runtime:
             if self.capture:
                 _keep_compiled_code()
             if self.on_gpu and self.deterministic:
-                # cuBLAS reads it when it starts; without it torch refuses matrix products in this mode.
+                # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(self.deterministic)
             torch.backends.cudnn.benchmark = self.on_gpu and not self.deterministic
@@ -97,7 +97,7 @@ class Runtime:
 
 
 def _obstacle(method: str) -> str | None:
-    """What is known beforehand to keep steps from being compiled and captured."""
+    """Why steps cannot be compiled and captured, as far as is known beforehand; None if nothing is."""
     major, minor = torch.cuda.get_device_capability()
     if (major, minor) < LEAST_CAPABILITY:
         return f"this GPU's compute capability {major}.{minor} is below {'.'.join(map(str, LEAST_CAPABILITY))}"
@@ -109,7 +109,7 @@ def _obstacle(method: str) -> str | None:
 
 
 def _keep_compiled_code() -> None:
-    """What is compiled goes where it outlives the temporary folder, torch's own choice, unless the user has chosen."""
+    """Make torch keep compiled code in COMPILED instead of a temporary folder, unless the user has set a folder."""
     folder = COMPILED.expanduser()
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The learning rate's path: a cosine, no warm-up (FixMatch, Section 4.1)."""
+"""The learning-rate schedule: a cosine without warm-up (FixMatch, Section 4.1)."""
 
 import math
 
@@ -9,5 +9,5 @@ __all__ = ["cosine"]
 
 
 def cosine(step: Tensor, total: int, angle: float) -> Tensor:
-    """cos(angle · π · step/total), a device scalar: the host never needs its value."""
+    """cos(angle · π · step/total) as a scalar on the device; the host never reads it."""
     return torch.cos(step * (angle * math.pi / total))

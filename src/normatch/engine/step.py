@@ -26,14 +26,14 @@ from normatch.seeding import derive
 __all__ = ["Step"]
 
 PLAN = 256
-"""Steps whose indices are sent to the device at once."""
+"""Number of steps whose indices are sent to the device at once."""
 
 WARM_UP = 3
-"""Steps run one by one before capture: they make the optimisers' state and let kernels be chosen."""
+"""Number of steps run before capture: they create the optimisers' state and let kernels be chosen."""
 
 
 class Step:
-    """Calling it trains for one step. ``done`` counts them."""
+    """Calling it trains for one step. ``done`` is the number of steps done."""
 
     def __init__(
         self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
@@ -44,7 +44,7 @@ class Step:
         self.meter = Meter(runtime.device)
         self.done = 0
         self.runtime = runtime
-        """The runtime that was given; without capture from when compiling or capturing the step has failed."""
+        """The given runtime; its ``capture`` becomes False if compiling or capturing the step fails."""
         self.progress: Progress = quiet
         self._insist = config.compile == "on"
         self._views, self._pool, self._seed = views, pool, config.seed
@@ -61,7 +61,7 @@ class Step:
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self.learn = torch.compile(self._forward, dynamic=False) if runtime.capture else self._forward
-        """The loss of a batch and what is measured beside it; compiled where the step is captured."""
+        """:meth:`_forward`, compiled if the step is to be captured."""
         self._make_view = torch.compile(views.make, dynamic=False) if runtime.capture else views.make
 
     def __call__(self) -> None:
@@ -76,11 +76,11 @@ class Step:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to be compiled or captured: from here on a step is the device's work."""
+        """Whether nothing is left to be compiled or captured: further steps need little work on the host."""
         return self._graph is not None or not self.runtime.capture
 
     def _run(self) -> None:
-        """The path of one batch, top to bottom."""
+        """One training step, from batch to averaged weights."""
         batch, truth = self.sample()
         self.optimisers.zero()
         loss, measured = self.learn(batch, truth)
@@ -91,7 +91,7 @@ class Step:
         self._step += 1
 
     def sample(self) -> tuple[Batch, Tensor]:
-        """The views of this step's items, and the true labels of the unlabelled ones, which the method never sees."""
+        """The batch of this step, and the true labels of its unlabelled items, which the method never sees."""
         row = (self._step % PLAN).view(1)
         labelled, *others = (plan.index_select(0, row).view(-1) for plan in self._plans)
         unlabelled = others[0] if others else labelled[:0]
@@ -109,20 +109,20 @@ class Step:
         return batch, self._pool.labels[at_unlabelled]
 
     def _forward(self, batch: Batch, truth: Tensor) -> tuple[Tensor, Measured]:
-        """The loss, and what is measured beside it."""
+        """The loss of a batch, and the measurements of the step."""
         with self.runtime.autocast():
             outcome = self.method(batch)
         loss = torch.stack(list(outcome.losses.values())).sum()
         return loss, measure(step_means(outcome, loss, truth, self.method.task.classes))
 
     def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
-        # Draws stay outside the compiled part: there they would not come from the generator that is seeded each step.
+        # Drawn outside the compiled part, which would not use the generator that is seeded at each step.
         generator, device = self.runtime.generator, self.runtime.device
         drawn = [(kind, self._views.numbers(kind, len(images), generator, device)) for kind in kinds]
         return tuple(self._make_view(kind, images, numbers) for kind, numbers in drawn)
 
     def _prepare(self) -> None:
-        """Host work before a step: its seed, its inputs, and fresh indices every few hundred steps."""
+        """Host work before a step: set its seed, prepare its inputs, and every PLAN steps send new indices."""
         self.runtime.generator.manual_seed(derive(self._seed, "step", self.done))
         self.feed.prepare(self.done)
         chunk = self.done // PLAN
@@ -132,7 +132,7 @@ class Step:
             self._planned = chunk
 
     def _warm_up(self) -> None:
-        """One of the steps before the graph: the first is compiled, the last is followed by capture."""
+        """Run one of the steps before the graph exists: the first is compiled, the last is followed by capture."""
         if self._warm == 0:
             with self.progress.busy("compiling the step"):
                 self._compile()
@@ -144,7 +144,7 @@ class Step:
                 self._capture()
 
     def _compile(self) -> None:
-        # On the host: the first step, in which cuDNN tries its kernels, is the one that needs most of the GPU.
+        # Saved on the host: the first step, in which cuDNN tries kernels, needs the most GPU memory.
         before = {name: value.to("cpu", copy=True) for name, value in self.state().items()}
         try:
             self._run()
@@ -153,7 +153,7 @@ class Step:
         except RuntimeError as error:
             self._give_up("compiled", error)
             self.learn, self._make_view = self._forward, self._views.make
-            # What the compiled step had done before it failed is undone.
+            # Undo what the compiled step did before it failed.
             self.method.zero_grad()
             self.load(before, self.done)
             self._prepare()
@@ -165,11 +165,11 @@ class Step:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            # Nothing is to be undone: work that is recorded is not done.
+            # Nothing to undo: recorded work is not executed.
             self._give_up("captured", error)
 
     def _give_up(self, what: str, error: RuntimeError) -> None:
-        """Run eagerly from here on and say why, unless the config insists."""
+        """Switch to eager steps and report why; raise the error instead if ``compile`` is "on"."""
         if self._insist:
             raise error
         line = next(iter(str(error).strip().splitlines()), "")
@@ -178,7 +178,7 @@ class Step:
         self.progress.note(f"steps run eagerly: {because}")
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next step depends on."""
+        """All tensors that the next step depends on, by name."""
         parts = {
             "method": self.method.state_dict(),
             "average": self.average.model.state_dict(),

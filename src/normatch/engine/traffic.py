@@ -1,4 +1,4 @@
-"""The memory traffic that a step cannot do without, and how fast this machine moves it: a floor for a step's time."""
+"""A lower bound for a step's time: the memory traffic that it needs, and the machine's measured bandwidth."""
 
 import copy
 import statistics
@@ -24,27 +24,28 @@ COUNTED: dict[Any, str] = {
     F.batch_norm: "normalisation",
     F.linear: "linear layers",
 }
-"""Functions whose outputs are counted, and under which name."""
+"""Functions whose outputs are counted, with the name to count them under."""
 
 FORWARD, BACKWARD = 2, 3
-"""Times an activation is moved: written and read; read again, its gradient written and read."""
+"""How often an activation is moved: forward it is written and read; backward it is read again, and its gradient is
+written and read."""
 
 COPIED = 2**28
-"""Bytes of the buffer that is copied to measure bandwidth: far beyond any cache."""
+"""Bytes of the buffer that is copied to measure bandwidth: much larger than any cache."""
 
 
 def step_bytes(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
-    """Bytes that one step moves at least, by what they are for.
+    """The least number of bytes that one step moves, by purpose.
 
-    The rule: the output of every convolution, batch norm and linear layer is written and read once in the forward pass;
-    where gradients flow through it, the backward pass reads it again, and writes and reads its gradient. It counts in
-    the precision that autocasting gives it. Activation functions, sums and losses are free: they can be done while
-    their inputs are at hand. A view is read from the pool, written, and read by the network. A parameter is read by the
-    forward pass, its gradient written and read, parameter and optimiser state read and written; the average reads the
+    The output of every convolution, batch norm and linear layer is written and read once in the forward pass; if
+    gradients flow through it, the backward pass reads it again, and writes and reads its gradient. It counts in its
+    precision under autocast. Activation functions, sums and losses are free, since they can be fused with the layers
+    around them. A view is read from the pool, written, and read by the network. A parameter is read by the forward
+    pass, its gradient is written and read, parameter and optimiser state are read and written; the average reads the
     parameter and is read and written itself.
 
-    So it is the floor of kernels that store each of these outputs. Kernels that apply batch norm while a convolution
-    reads or writes do not, and may go below it: each kind is counted apart.
+    So it is a floor for kernels that store each of these outputs. Kernels that apply batch norm while a convolution
+    reads or writes do not, and may be faster; therefore each kind of layer is counted separately.
     """
     parameters = _bytes(list(step.method.parameters()))
     averaged = _bytes(list(step.average.model.parameters()))
@@ -57,7 +58,7 @@ def step_bytes(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
 
 
 def _activations(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
-    """Counted on tensors without values: nothing is computed, no state changes, and no fused kernel hides a layer."""
+    """The bytes of activations, counted on fake tensors: nothing is computed or changed, and no layers are fused."""
     mode, counter = FakeTensorMode(allow_non_fake_inputs=True), _Counter()
     method, teacher = copy.deepcopy(step.method).cpu(), copy.deepcopy(step.average.model).cpu()
     method.model.backbone.plain = True
@@ -70,7 +71,7 @@ def _activations(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
 
 
 class _Counter(TorchFunctionMode):
-    """Adds up the bytes that the counted functions' outputs move."""
+    """Adds up the bytes moved for the outputs of the counted functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class _Counter(TorchFunctionMode):
         self._learning: int | None = None
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """A pass through the backbone, of which the first ``learning`` items may be all that is back-propagated."""
+        """Called before a pass through the backbone; notes ``learning``, the number of back-propagated items."""
         _, self._learning = args if len(args) == 2 else (*args, None)
 
     def leave(self, *_: Any) -> None:
@@ -98,7 +99,7 @@ def _bytes(tensors: list[Tensor]) -> int:
 
 
 def bandwidth(device: torch.device, copies: int = 5) -> float:
-    """Bytes a second, read and written, in the median of several large copies within the device's memory."""
+    """Bytes per second, reads plus writes, as the median of several large copies within the device's memory."""
     source = torch.zeros(COPIED, dtype=torch.uint8, device=device)
     target = torch.ones_like(source)
     timed = _timed_on_gpu if device.type == "cuda" else _timed
@@ -113,7 +114,7 @@ def _timed(source: Tensor, target: Tensor) -> float:
 
 
 def _timed_on_gpu(source: Tensor, target: Tensor) -> float:
-    """By events on the device, so that the host's share of a call does not count."""
+    """Seconds of a copy, measured by events on the device to exclude the host's overhead."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     target.copy_(source)

@@ -1,4 +1,4 @@
-"""Training from a config to a finished run, in a folder that is new or resumed."""
+"""Train from a config to a finished run, in a new folder or resuming one."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from normatch.weights import save_model
 __all__ = ["MAY_DIFFER", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
-"""Fields that say where a run is trained, not what it is: a resumed run may change them."""
+"""Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
 
 
 def train(
@@ -41,9 +41,9 @@ def train(
     """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
-    had never been stopped. ``corpus`` is the config's data where the caller has read it already, as
-    :func:`open_corpus` does; otherwise it is read as ``reading`` says. With ``turns`` the run gets ready, then waits
-    for its turn; that wait is not counted in the run's time.
+    had never been stopped. ``corpus`` is the config's data if already read, as by :func:`open_corpus`; otherwise it is
+    read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the wait does not
+    count towards the run's time.
     """
     path = run_folder(config, out)
     if not resume:
@@ -65,14 +65,14 @@ def train(
 
 
 def run_folder(config: Config, out: Path | str | None) -> Path:
-    """Where a run goes: ``out``, or runs/NAME where that is None."""
+    """The folder of a run: ``out``, or runs/NAME if that is None."""
     return Path(out) if out is not None else Path("runs") / config.name
 
 
 def _train(
     run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, progress: Progress, turns: Turns | None
 ) -> None:
-    """Train from the beginning, or from the step and the state that were saved, and write what the run has reached."""
+    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run."""
     with job.runtime.scope():
         loop = Loop(job)
         if saved is not None:
@@ -97,7 +97,7 @@ def _must_match(run: Run, config: Config) -> None:
 
 
 def _must_be_unchanged(run: Run, job: Job) -> None:
-    """The same items in the same places; of files, also the same names, since numbers may agree by chance."""
+    """Raise UserError unless the split has the same positions and, for files, also the same names."""
     if run.split.to_json() != job.split.to_json() or run.files not in ({}, files_of(job.split, job.corpus)):
         raise UserError(
             f"the data has changed since {run.path} was started: its labelled, unlabelled or test items are others "
@@ -106,7 +106,7 @@ def _must_be_unchanged(run: Run, job: Job) -> None:
 
 
 def _finish(run: Run, loop: Loop) -> None:
-    """The files of a finished run; ``result.json`` comes last and says that it is one."""
+    """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
     save_model(loop.step.average.model, run.path)
     test = loop.job.corpus.test
     if test is not None:

@@ -1,4 +1,4 @@
-"""What a finished run answered to the items it held out, and whether its data is still what it was."""
+"""The predictions of a finished run for its held-out items, and a check that its data is unchanged."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,11 +17,11 @@ __all__ = ["Answers", "must_be_the_same", "read_answers"]
 
 @dataclass(frozen=True)
 class Answers:
-    """Held-out items whose class is known, and what the model answered."""
+    """Held-out items whose class is known, and the model's predictions for them."""
 
     which: Literal["test", "validation"]
     items: NDArray[np.int64]
-    """(N,) their numbers: in predictions.csv for a test set, among the training items for validation."""
+    """(N,) their positions: in predictions.csv for a test set, among the training items for validation."""
     labels: NDArray[np.int64]
     guess: NDArray[np.int64]
     confidence: NDArray[np.float64]
@@ -32,7 +32,7 @@ class Answers:
 
 
 def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
-    """What ``predictions.csv`` says of the test items whose class is known; None where there are none."""
+    """The predictions in ``predictions.csv`` for test items whose class is known; None if there are none."""
     path = run.path / PREDICTIONS
     lines = read_predictions(path, classes) if path.is_file() else []
     if not lines:
@@ -42,7 +42,7 @@ def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
 
 
 def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers | None) -> None:
-    """Raise UserError unless the corpus is what the run was trained on, not what has taken its place since."""
+    """Raise UserError if the corpus has changed since the run was trained on it."""
     changed = f"{run.config.data} has changed since {run.path} was trained on it"
     split, train = run.split, corpus.train
     if train.classes != spec.classes or train.shape != spec.shape:

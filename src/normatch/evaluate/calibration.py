@@ -22,17 +22,17 @@ __all__ = [
 ]
 
 BINS = 15
-"""Equal intervals of confidence, as in Guo et al. 2017."""
+"""Number of equal intervals of confidence, as in Guo et al. 2017."""
 
 COLDEST, HOTTEST = 0.05, 20.0
-"""Bounds of the temperature: where every item is right, log-loss alone would choose 0."""
+"""Bounds of the temperature: if every item is right, the log-loss is least at temperature 0."""
 
 Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The items whose confidence lies in [low, high); their means are None where there are none."""
+    """The items whose confidence is in [low, high), with mean confidence and accuracy, None if there are no items."""
 
     low: float
     high: float
@@ -74,8 +74,8 @@ def soften(logits: Floats, temperature: float | Floats) -> NDArray[np.float64]:
 def fit_temperature(logits: Floats, labels: NDArray[np.int64]) -> float:
     """The temperature at which softmax(logits / T) has the least log-loss on these items (Guo et al. 2017).
 
-    The log-loss is convex in β = 1/T, so its slope, the mean of E_p[z] − z_y, has one zero, which bisection of log β
-    finds. Where it has none between 1/20 and 20 the nearer bound is the answer.
+    The log-loss is convex in β = 1/T, so its slope, the mean of E_p[z] − z_y, has at most one zero, which bisection of
+    log β finds. If there is none for T between 1/20 and 20, the result is the nearer bound.
     """
     z = np.asarray(logits, dtype=np.float64)
     own = z[np.arange(len(z)), labels]
@@ -88,7 +88,7 @@ def fit_temperature(logits: Floats, labels: NDArray[np.int64]) -> float:
 
 
 def cross_fit(logits: Floats, labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """Probabilities (N, K) of each random half at the temperature fitted on the other; both temperatures."""
+    """Probabilities (N, K), each random half scaled by the temperature fitted on the other half; both temperatures."""
     halves = permutation(len(labels), seed, "calibration") % 2
     temperatures = tuple(fit_temperature(logits[halves != h], labels[halves != h]) for h in (0, 1))
     return soften(logits, np.asarray(temperatures)[halves][:, None]), (temperatures[0], temperatures[1])

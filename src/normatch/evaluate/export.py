@@ -1,7 +1,7 @@
-"""A trained model as one file for programs without us: ONNX, or a program of ``torch.export``.
+"""Export a trained model to one file that runs without normatch: ONNX, or a ``torch.export`` program.
 
-Both take inputs as they are (uint8 images or float vectors, normalised inside), any number of them at once, and give
-probabilities, and the flow's opinion where the model has a flow.
+Both take raw inputs (uint8 images or float vectors, normalised inside) in batches of any size, and return
+probabilities and, if the model has a flow, the flow's predictions.
 """
 
 import io
@@ -32,17 +32,17 @@ Format = Literal["onnx", "torch"]
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 
 TOLERANCES = {"probabilities": 1e-4, "flow_probabilities": 1e-3, "flow_log_density": 1e-3}
-"""By which the file's answers may differ from the model's own, as a share of the largest of these above 1."""
+"""Largest allowed difference of each output from the model's, relative to max(1, its largest absolute value)."""
 
 CHECKED = 16
-"""Inputs on which they are compared before the file takes its place."""
+"""Number of inputs on which the exported file is compared with the model."""
 
 LARGEST = 2**31 - 2**20
-"""Bytes of weights that fit into one ONNX file, a protocol buffer."""
+"""Most bytes of weights in one ONNX file: a protocol buffer is limited to 2 GiB."""
 
 
 class Served(nn.Module):
-    """A model from inputs as users have them, images (N, H, W, C) or vectors (N, D), to named outputs."""
+    """The model as it is exported: from images (N, H, W, C) or vectors (N, D) to named outputs."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -50,16 +50,16 @@ class Served(nn.Module):
         self.images = len(model.spec.shape) == 3
         self.input = "images" if self.images else "features"
         self.shape = (*model.spec.shape[1:], *model.spec.shape[:1])
-        """Of one input: (H, W, C) or (D,)."""
+        """Shape of one input: (H, W, C) or (D,)."""
         has_flow = model.flow is not None
         self.outputs = ("probabilities", *(("flow_probabilities", "flow_log_density") if has_flow else ()))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        said = self.model.opinions(inputs.permute(0, 3, 1, 2) if self.images else inputs)
-        return tuple(part for part in said if part is not None)
+        outputs = self.model.opinions(inputs.permute(0, 3, 1, 2) if self.images else inputs)
+        return tuple(part for part in outputs if part is not None)
 
     def example(self, n: int) -> Tensor:
-        """Inputs like the training data: of its mean and deviation, from a fixed seed."""
+        """Random inputs with the mean and deviation of the training data, from a fixed seed."""
         spec = self.model.spec
         generator = torch.Generator().manual_seed(0)
         mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
@@ -67,7 +67,7 @@ class Served(nn.Module):
         return x.round().clamp(0, 255).to(torch.uint8) if self.images else x
 
     def describe(self) -> dict[str, Any]:
-        """What the file says of itself."""
+        """The metadata stored in the file."""
         spec = self.model.spec
         return {
             "classes": list(spec.classes),
@@ -78,7 +78,7 @@ class Served(nn.Module):
 
 
 def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, force: bool = False) -> str:
-    """Write the model of a run to ``out`` (``model.onnx`` or ``model.pt2`` in its folder), and say so in a line."""
+    """Write the model of a run to ``out`` (default: ``model.onnx`` or ``model.pt2`` in its folder); return a line."""
     out = out or run / f"model{SUFFIXES[format]}"
     if out.suffix != SUFFIXES[format]:
         raise UserError(f"out is {out}: the name of a file of format {format} ends in {SUFFIXES[format]}")
@@ -94,9 +94,9 @@ def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, f
 
 
 def export_model(served: Served, format: Format, out: Path) -> float:
-    """Write it, and return by how much its probabilities differ from the model's; nothing is written if by too much."""
+    """Write the file and return how much its probabilities differ from the model's; raise if by too much."""
     write, run = (_write_onnx, _run_onnx) if format == "onnx" else (_write_torch, _run_torch)
-    with replacing(out) as part, _without_noise():
+    with replacing(out) as part, _quiet():
         part.write_bytes(write(served, _program(served)))
         inputs = served.example(CHECKED)
         with torch.inference_mode():
@@ -115,7 +115,7 @@ def export_model(served: Served, format: Format, out: Path) -> float:
 
 
 def _program(served: Served) -> ExportedProgram:
-    # Two inputs, because one would be taken for a constant.
+    # Two inputs, because torch.export would specialise a batch of one to that size.
     batch = torch.export.Dim("batch")
     return torch.export.export(served, (served.example(2),), dynamic_shapes=({0: batch},))
 
@@ -152,7 +152,7 @@ def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
         while why.__cause__ is not None:
             why = why.__cause__
         raise UserError(
-            f"backbone {served.model.spec.backbone!r} cannot be told in ONNX ({reason(why)}): export to torch"
+            f"backbone {served.model.spec.backbone!r} cannot be expressed in ONNX ({reason(why)}): export to torch"
         ) from error
     assert exported is not None
     exported.model.producer_name, exported.model.producer_version = "normatch", normatch.__version__
@@ -172,7 +172,7 @@ def _run_onnx(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
 
 
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The flow's distances, which torch's exporter has no translation of."""
+    """A translation of ``torch.cdist``, used by the flow, which torch's ONNX exporter lacks."""
     try:
         import onnx
         import onnxruntime
@@ -190,8 +190,8 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 @contextmanager
-def _without_noise() -> Iterator[None]:
-    """Without what torch says to its own authors: that it uses what it deprecates, and that torchvision is missing."""
+def _quiet() -> Iterator[None]:
+    """Silence torch's messages about its own internals: its use of deprecated parts, and missing torchvision."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""How good predictions are: accuracy, per-class figures, log-loss and calibration."""
+"""Metrics of predictions: accuracy, per-class figures, log-loss and calibration."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Probabilities = NDArray[np.floating[Any]]
 def scores(p: Probabilities, labels: NDArray[np.int64], classes: tuple[str, ...]) -> dict[str, Any]:
     """One JSON-ready object from probabilities (N, K) and labels (N,).
 
-    ``accuracy`` is between 0 and 1; precision, recall and F1 of a class are 0 where they have no item to count.
+    ``accuracy`` is between 0 and 1; precision, recall and F1 of a class are 0 where their denominator is 0.
     """
     guess = p.argmax(1)
     return {
@@ -28,7 +28,7 @@ def scores(p: Probabilities, labels: NDArray[np.int64], classes: tuple[str, ...]
 
 
 def per_class(table: NDArray[np.int64], classes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Of each class its name, items, precision, recall and F1, from a table that :func:`confusion` made."""
+    """Name, number of items, precision, recall and F1 of each class, from a :func:`confusion` table."""
     hits, actual, guessed = np.diag(table), table.sum(1), table.sum(0)
     return [
         {

@@ -1,4 +1,4 @@
-"""A trained model that predicts images, files and arrays."""
+"""Predict image files and arrays with a trained model."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,16 +25,16 @@ BATCH = 256
 
 
 class Prediction(NamedTuple):
-    """What a model says of one item; the last four are None where it has no flow."""
+    """The prediction for one item; the last four fields are None if the model has no flow."""
 
     item: str | int
     """Its path, or its row in the array."""
     label: str
     """The likeliest class."""
     probability: float
-    """Of that class."""
+    """The probability of that class."""
     flow_label: str | None = None
-    """The class that the flow finds likeliest: a second, generative opinion."""
+    """The likeliest class according to the flow, a second, generative classifier."""
     flow_probability: float | None = None
     agree: bool | None = None
     """Whether both name the same class."""
@@ -43,7 +43,7 @@ class Prediction(NamedTuple):
 
 
 def load(run: Path | str, device: str = "cpu") -> "Predictor":
-    """The model of a finished run, ready to predict on ``device``; "auto" is the GPU where there is one.
+    """The model of a finished run, ready to predict on ``device``; "auto" is the GPU if there is one.
 
     Reads ``model.safetensors`` and ``model.json`` only: the training config and data are not needed.
     """
@@ -71,14 +71,14 @@ class Predictor:
         return [self.classes[k] for k in self.predict_proba(inputs, batch).argmax(1)]
 
     def label(self, inputs: Inputs, batch: int = BATCH, *, on_bad: OnBad = "stop") -> list[Prediction]:
-        """All that the model says of each input, the flow's opinion among it.
+        """The full prediction for each input, including that of the flow.
 
-        ``on_bad`` is what becomes of unreadable files: an error, or they are left out.
+        ``on_bad``: on unreadable files, stop with an error or skip them.
         """
         return [row for rows in self.stream(self._items(inputs, on_bad), batch) for row in rows]
 
     def stream(self, items: Items, batch: int = BATCH) -> Iterator[list[Prediction]]:
-        """A row for each item, batch by batch."""
+        """The predictions for the items, batch by batch."""
         for names, x in self._batches(items, batch):
             with torch.inference_mode():
                 p, flow_p, density = self.model.opinions(x)
@@ -111,12 +111,12 @@ class Predictor:
         return Files(paths, shape, on_bad)
 
     def _batches(self, items: Items, batch: int) -> Iterator[tuple[Sequence[str | int], Tensor]]:
-        """Names, and inputs as the model takes them, on its device."""
+        """Batches of names and inputs, on the model's device and in its layout."""
         if batch < 1:
             raise UserError(f"batch is {batch}: give a whole number of at least 1")
         device = self.model.normalise.mean.device
         for names, inputs in items.batches(batch):
             if len(inputs):
-                # torch has no read-only tensors: a file mapped into memory is copied.
+                # torch has no read-only tensors, so a read-only memory map is copied.
                 x = torch.from_numpy(np.require(inputs, requirements=["C", "W"])).to(device, non_blocking=True)
                 yield names, x.permute(0, 3, 1, 2) if x.ndim == 4 else x

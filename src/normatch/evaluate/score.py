@@ -1,4 +1,4 @@
-"""A finished run scored anew, from its files and its data."""
+"""Score a finished run again, from its files and its data."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ def score_run(
     device: Device = "auto",
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
-    """The scores of the averaged weights on held-out items: the test set, or validation items where there is none."""
+    """The scores of the averaged weights on held-out items: the test set or, if there is none, validation items."""
     run = Run.open(path)
     config = run.config.replace(device=device)
     if data_root is not None:
@@ -55,9 +55,9 @@ def describe(report: dict[str, Any]) -> str:
 def held_out(
     run: Run, corpus: Corpus, on: Literal["auto", "test", "validation"] = "auto"
 ) -> tuple[Literal["test", "validation"], NDArray[np.int64], Dataset]:
-    """The held-out items whose class is known: the test set, or validation items where there is none.
+    """The held-out items whose class is known: the test set or, if there is none, validation items.
 
-    With them come their positions, in the test set or among the training items.
+    Returns which of the two, their positions (in the test set or among the training items), and the items.
     """
     if on in ("auto", "test") and corpus.test is not None:
         known = np.flatnonzero(corpus.test.labels != UNKNOWN)

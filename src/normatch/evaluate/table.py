@@ -1,4 +1,4 @@
-"""A table of predictions in a file: CSV, or Parquet where pyarrow is installed."""
+"""Write predictions as a table: CSV, or Parquet if pyarrow is installed."""
 
 import csv
 import sys
@@ -20,13 +20,13 @@ __all__ = ["predict_to", "written"]
 SUFFIXES = (".csv", ".parquet")
 
 FLOWLESS = 3
-"""Columns that every model has: the fields of a prediction that come before the flow's."""
+"""Number of leading fields of a prediction that do not need a flow."""
 
 ROW_GROUP = 65_536
 
 
 class Write(Protocol):
-    """Takes rows as they come."""
+    """Appends rows to a table."""
 
     def __call__(self, rows: Sequence[Prediction]) -> None: ...
 
@@ -41,10 +41,10 @@ def predict_to(
     device: str = "auto",
     force: bool = False,
 ) -> str:
-    """Predict files, folders or an array into a table, and say in a line or more what was done.
+    """Predict files, folders or an array into a table; return a summary for the user.
 
-    Rows are written as they are made; a file takes its place when it is whole. Without ``out`` they go to standard
-    output.
+    Rows are written as they are predicted; the file ``out`` appears only when it is complete. Without ``out`` the rows
+    go to standard output.
     """
     if out is not None:
         _check(out, force)
@@ -66,15 +66,15 @@ def predict_to(
 
 @contextmanager
 def written(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
-    """A table that grows by rows, of which the first ``columns`` are written; on standard output where ``out`` is
-    None."""
+    """A function that appends rows, of which it writes the first ``len(columns)`` fields, to a table in ``out`` or, if
+    that is None, on standard output."""
     if out is None:
         with _csv(sys.stdout, columns) as write:
             yield write
         return
     with replacing(out) as part:
         if out.suffix.lower() == ".csv":
-            # A file's name need not be text; a table is.
+            # File names that are not valid text are written with escapes.
             opened = part.open("w", newline="", encoding="utf-8", errors="backslashreplace")
             with opened as file, _csv(file, columns) as write:
                 yield write
@@ -94,7 +94,7 @@ def _check(out: Path, force: bool) -> None:
 @contextmanager
 def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
     table = csv.writer(file, lineterminator="\n")
-    # The heading comes with the first rows: what goes wrong before them leaves standard output empty.
+    # The heading is written with the first rows, so that standard output stays empty if an error comes first.
     heading = [columns]
 
     def write(rows: Sequence[Prediction]) -> None:
@@ -113,7 +113,7 @@ def _text(value: object) -> str:
 
 
 def _escaped(item: str | int) -> str | int:
-    """The name of an item as CSV has it: what is no text in it stands as an escape."""
+    """The name of an item with invalid text replaced by escapes, as in CSV."""
     return item.encode(errors="backslashreplace").decode() if isinstance(item, str) else item
 
 

@@ -10,7 +10,7 @@ from normatch.flow.mixture import GaussianMixture, MeansInit
 
 __all__ = ["NormalizingFlowClassifier"]
 
-# The rate in the published code, which has it on in the first epoch only.
+# The rate in the published code, which uses dropout in the first epoch only.
 PUBLISHED_DROPOUT = 0.5
 
 
@@ -26,23 +26,23 @@ class NormalizingFlowClassifier(nn.Module):
     with :math:`f_n` a stack of affine couplings (:class:`~normatch.flow.CouplingStack`) and the mixture of
     :class:`~normatch.flow.GaussianMixture`. FlowGMM of Izmailov et al. 2020 (arXiv:1912.13025) on features.
 
-    There are two sets of methods. :meth:`forward` and :meth:`evaluate` are the training path: they do not look at the
+    There are two sets of methods. :meth:`forward` and :meth:`evaluate` are the training path: they do not check the
     values of their input, so they never wait for the device, and compile without graph breaks. The named quantities
-    (:meth:`log_prob`, :meth:`class_log_prob`, :meth:`predict_proba`, :meth:`transform`, …) are for people: they refuse
-    features that hold NaN or infinity, which costs one wait for the device. Under ``torch.compile`` that check is left
-    out. Both compute in the parameters' precision (float32 unless converted), also inside ``torch.autocast``.
+    (:meth:`log_prob`, :meth:`class_log_prob`, :meth:`predict_proba`, :meth:`transform`, …) are for interactive use:
+    they refuse features with NaN or infinity, which costs one wait for the device; ``torch.compile`` omits the check.
+    Both compute in the parameters' precision (float32 unless converted), also inside ``torch.autocast``.
 
     Arguments:
         dim: The number of features d, at least 2.
         classes: The number of classes K.
         layers: The number of coupling layers ("6 coupling layers", Implementation Details).
         hidden: The width of the couplings' hidden layers; the published code has 32.
-        means: Where the mixture's means start: "zero" (the paper) or "normal" (N(0, 1), the published code).
+        means: The initial means of the mixture: "zero" (the paper) or "normal" (N(0, 1), the published code).
         dropout: Whether the couplings have dropout after the first ReLU, in training mode. Its rate is the 0-d tensor
-            ``dropout_rate``, which starts at the published 0.5 and can be changed in place without a wait, inside a
-            captured graph too: ``flow.dropout_rate.fill_(0.0)`` switches it off. Without it ``dropout_rate`` is None
-            and nothing random is drawn.
-        generator: Draws the initial weights (a CPU generator); torch's global one if None.
+            ``dropout_rate``, which starts at the published 0.5 and can be changed in place without synchronisation,
+            also for a captured graph: ``flow.dropout_rate.fill_(0.0)`` switches it off. Without dropout,
+            ``dropout_rate`` is None and nothing random is drawn.
+        generator: CPU generator for the initial weights; torch's global one if None.
 
     Example:
         >>> nfc = NormalizingFlowClassifier(dim=4, classes=3, generator=torch.Generator().manual_seed(0))
@@ -76,14 +76,14 @@ class NormalizingFlowClassifier(nn.Module):
         self.classes = classes
         self.couplings = CouplingStack(dim, layers, hidden, generator)
         self.mixture = GaussianMixture(dim, classes, means, generator)
-        # The schedule of training sets it, so it is no part of the model's state.
+        # Set by the training schedule, so not part of the model's state.
         self.dropout_rate: Tensor | None
         self.register_buffer("dropout_rate", torch.tensor(PUBLISHED_DROPOUT) if dropout else None, persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Class logits (N, K) of features (N, d): their softmax is p(y | z). A head in place of ``nn.Linear``.
+        """Class logits (N, K) of features (N, d), whose softmax is p(y | z), so that it can replace ``nn.Linear``.
 
-        They are log p(f(z), y): the log-determinant, common to all classes, is left out. Values are not checked.
+        They are log p(f(z), y), without the log-determinant, which all classes share. Values are not checked.
         """
         return self._pass(z)[0]
 
@@ -118,7 +118,7 @@ class NormalizingFlowClassifier(nn.Module):
         return self._transform(z)
 
     def inverse(self, latent: Tensor) -> Tensor:
-        """Latents (N, d) back to features (N, d); dropout never acts here."""
+        """Latents (N, d) back to features (N, d), always without dropout."""
         self._check_shape(latent, "latents")
         self._check_finite(latent, "latents")
         with torch.autocast(latent.device.type, enabled=False):
@@ -126,7 +126,7 @@ class NormalizingFlowClassifier(nn.Module):
 
     @torch.no_grad()
     def sample(self, n: int, label: int | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """Draws n features (n, d), of one class or, without a label, of the whole mixture.
+        """Draws n features (n, d), of one class or, if ``label`` is None, of the whole mixture.
 
         The generator must be on the parameters' device; torch's global one if None.
         """
@@ -172,7 +172,7 @@ class NormalizingFlowClassifier(nn.Module):
             raise UserError(f"{what} are {z.dtype}, but a flow takes floating-point numbers: convert with .float()")
 
     def _check_finite(self, z: Tensor, what: str) -> None:
-        # A compiled caller is a hot path: looking at values would break its graph.
+        # Skipped under torch.compile, where looking at values would break the graph.
         if torch.compiler.is_compiling():
             return
         self._check_shape(z, what)

@@ -10,25 +10,25 @@ __all__ = ["AffineCoupling", "CouplingStack"]
 
 
 class AffineCoupling(nn.Module):
-    r"""Moves one part of a vector by an affine map whose coefficients are a function of the other part.
+    r"""Transforms one part of a vector by an affine map whose coefficients are a function of the other part.
 
     .. math:: y = (x + t(c)) \cdot e^{s(c)}, \qquad s(c) = g \tanh \hat s(c),
         \qquad \log \left| \det \frac{\partial y}{\partial x} \right| = \sum_i s_i(c)
 
-    where :math:`c` is the part that conditions, :math:`x` the free part, :math:`g` a learned gain per dimension that
+    where :math:`c` is the conditioning part, :math:`x` the free part, :math:`g` a learned gain per dimension that
     starts at 1, and :math:`(t, \hat s)` a network of two hidden layers (Dinh et al. 2017, arXiv:1605.08803). The
-    bounded :math:`s` is what keeps the map finite for features of any size.
+    bound on :math:`s` keeps the map finite for features of any size.
 
-    A layer that masks one half of d inputs with zeros is the same function with the masked columns never used; this one
-    does not have them. ``fan_in`` is the number of inputs that the masked layer would have had: it sets the initial
-    range of the first product, so that both start from the same distribution of functions.
+    The usual layer, which masks half of its d inputs with zeros, is the same function with unused weight columns; this
+    one does not have them. ``fan_in`` is the number of inputs of such a masked layer: it sets the initial range of the
+    first linear layer, so that both start from the same distribution of functions.
 
     Arguments:
-        context: The dimensions that condition.
-        free: The dimensions that are moved.
+        context: The number of conditioning dimensions.
+        free: The number of transformed dimensions.
         hidden: The width of both hidden layers.
         fan_in: The number of inputs that sets the first layer's initial range.
-        generator: Draws the initial weights; torch's global one if None.
+        generator: For the initial weights; torch's global one if None.
     """
 
     def __init__(
@@ -41,19 +41,19 @@ class AffineCoupling(nn.Module):
         self.gain = nn.Parameter(torch.ones(free))
 
     def forward(self, context: Tensor, x: Tensor, dropout_rate: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The moved part (N, free) and its log-scales s (N, free), whose sum over dimensions is the log-determinant."""
+        """The transformed part (N, free) and the log-scales s (N, free), whose row sums are the log-determinants."""
         shift, log_scale = self._coefficients(context, dropout_rate)
         return (x + shift) * log_scale.exp(), log_scale
 
     def inverse(self, context: Tensor, y: Tensor) -> Tensor:
-        """The free part (N, free) that :meth:`forward` without dropout moves to y."""
+        """The free part (N, free) that :meth:`forward`, without dropout, transforms to y."""
         shift, log_scale = self._coefficients(context, None)
         return y * (-log_scale).exp() - shift
 
     def _coefficients(self, context: Tensor, dropout_rate: Tensor | None) -> tuple[Tensor, Tensor]:
         hidden = torch.relu(F.linear(context, self.input.weight, self.input.bias))
         if dropout_rate is not None:
-            # F.dropout takes a Python number, which a captured graph would freeze; a tensor can be changed in place.
+            # Not F.dropout, whose rate is a Python number that a captured graph would freeze.
             keep = torch.rand_like(hidden) >= dropout_rate
             hidden = hidden * keep / (1 - dropout_rate)
         hidden = torch.relu(F.linear(hidden, self.middle.weight, self.middle.bias))
@@ -62,16 +62,16 @@ class AffineCoupling(nn.Module):
 
 
 class CouplingStack(nn.Module):
-    """Coupling layers in turn, each moving the half that conditioned the one before it.
+    """A sequence of coupling layers, each transforming the half that conditioned the previous layer.
 
-    The vector is split once and joined once; in between each layer reads one half and writes the other, so the swap of
-    halves costs nothing. Of an odd number of dimensions the second half is the larger.
+    The vector is split once and joined once; in between each layer reads one half and writes the other, so swapping the
+    halves costs nothing. With an odd number of dimensions the second half is the larger one.
 
     Arguments:
         dim: The number of dimensions, at least 2.
         layers: The number of coupling layers; the paper has 6.
         hidden: The width of the hidden layers; the published code has 32.
-        generator: Draws the initial weights; torch's global one if None.
+        generator: For the initial weights; torch's global one if None.
     """
 
     def __init__(self, dim: int, layers: int = 6, hidden: int = 32, generator: torch.Generator | None = None) -> None:
@@ -105,7 +105,7 @@ class CouplingStack(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, fan_in: int, generator: torch.Generator | None) -> nn.Linear:
-    """A linear layer with torch's own initial distribution, U(±1/√fan_in), but drawn from an explicit generator."""
+    """A linear layer with torch's default initial distribution, U(±1/√fan_in), drawn from an explicit generator."""
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # meta: no draw from the global generator
     bound = 1 / math.sqrt(fan_in)
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)

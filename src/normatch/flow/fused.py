@@ -1,8 +1,8 @@
 """The flow classifier's training path as one operator: on a GPU, one kernel forward and two backward.
 
-The couplings are dozens of products of a few thousand numbers each, and a GPU spends its time between them. Here one
-Triton kernel takes each block of rows through all of them. The plain modules of this package define the result; this
-equals them up to rounding, in float32 throughout. To :func:`torch.compile` the operator is opaque, with shapes known.
+The couplings are dozens of small matrix products, and launching them takes a GPU longer than computing them. Here one
+Triton kernel takes each block of rows through all of them. The plain modules of this package define the result, which
+these kernels match up to rounding, in float32. :func:`torch.compile` sees an opaque operator with known shapes.
 """
 
 import math
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["applies", "flatten", "log_joint"]
 
 enabled = True
-"""False computes with the plain modules everywhere."""
+"""Set False to use the plain modules everywhere."""
 
 _HAS_TRITON = find_spec("triton") is not None
 
-# What one program keeps at hand: larger flows are computed by the plain modules.
+# Limits of what one program can hold: larger flows are computed by the plain modules.
 MOST_UNITS = 64
 MOST_DIM = 512
 MOST_CLASSES = 1024
 
-ROWS = 16  # the fewest that Triton's products take: more programs, and each of them sooner done
-SUMMED_ROWS = 2048  # rows of one backward pass: bounds the memory of the shares that are then added up
+ROWS = 16  # rows per program: the fewest that tl.dot takes, to have many short programs
+SUMMED_ROWS = 2048  # rows of one backward launch: bounds the memory of the partial gradients
 
 
 def applies(flow: "NormalizingFlowClassifier", z: Tensor) -> bool:
-    """Whether the kernels can stand in for the plain modules here. Dropout is the caller's to ask."""
+    """Whether the kernels can replace the plain modules. The caller must check that there is no dropout."""
     return (
         enabled
         and _HAS_TRITON
@@ -80,12 +80,12 @@ class _Sizes:
 
     @property
     def columns(self) -> int:
-        """The columns of half a vector that are taken at once."""
+        """The number of columns of half a vector that are processed at once."""
         return min(64, max(16, _power_of_two(self.dim - self.dim // 2)))
 
     @property
     def width(self) -> int:
-        """The columns of half a vector in memory: a multiple of those taken at once."""
+        """The padded number of columns of half a vector in memory: a multiple of ``columns``."""
         return _multiple(self.dim - self.dim // 2, self.columns)
 
     @property
@@ -98,7 +98,7 @@ class _Sizes:
 
     @cached_property
     def mixture(self) -> int:
-        """Where the mixture's parameters begin in the flat vector."""
+        """The offset of the mixture's parameters in the flat vector."""
         halves = (self.dim // 2, self.dim - self.dim // 2)
         total = 0
         for layer in range(self.layers):
@@ -108,17 +108,17 @@ class _Sizes:
 
     @property
     def shared(self) -> int:
-        """The parameters whose gradient is a sum of the blocks' shares: all but the means."""
+        """The number of parameters whose gradient is summed over per-block partial gradients: all but the means."""
         return self.mixture + 2 * self.classes
 
     def pitch(self, keep: bool) -> int:
-        """The numbers in memory for each row: for the backward pass too, or for the forward pass alone."""
+        """The count of numbers stored per row: with ``keep`` for both passes, else for the forward pass only."""
         if not keep:
             return 3 * self.width
         return (self.layers + 2) * self.width + self.layers * (self.width + 2 * self.units) + self.class_span
 
     def constants(self, keep: bool = True) -> dict[str, Any]:
-        """What all kernels are compiled for."""
+        """The compile-time constants common to all kernels."""
         return {
             "DIM": self.dim,
             "CLASSES": self.classes,
@@ -128,7 +128,7 @@ class _Sizes:
             "COLUMNS": self.columns,
             "WIDTH": self.width,
             "PITCH": self.pitch(keep),
-            # Loads are not to be moved ahead of the barriers inside the loops.
+            # No pipelining: loads must not be moved ahead of the barriers inside the loops.
             "num_stages": 1,
             "num_warps": 4,
         }
@@ -138,7 +138,7 @@ class _Sizes:
 def _forward(
     z: Tensor, flat: Tensor, classes: int, layers: int, hidden: int, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Class logits, log-determinants, and what the backward pass needs (scratch, unless ``keep``)."""
+    """Class logits, log-determinants, and memory: what the backward pass needs or, unless ``keep``, just scratch."""
     from normatch.flow import kernels
 
     sizes = _Sizes(z.shape[1], classes, layers, hidden)
@@ -186,7 +186,7 @@ def _backward(
     z_dtype: torch.dtype,
     want_z: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the flat parameters and, where wanted, of z (else empty)."""
+    """The gradients of the flat parameters and, if ``want_z``, of z (else empty)."""
     n, classes = grad_logits.shape
     z_grad = _like_z(grad_logits, dim, z_dtype, want_z)
     if n == 0:
@@ -224,7 +224,7 @@ def _backward_rows(
     first: int,
     last: int,
 ) -> Tensor:
-    """The flat gradient of rows ``first`` to ``last``, whose rows of ``z_grad`` are filled in."""
+    """The flat gradient from rows ``first`` to ``last``; also fills in these rows of ``z_grad``."""
     from normatch.flow import kernels
 
     programs = _multiple(last - first, ROWS) // ROWS
@@ -282,7 +282,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, T
     z, flat, ctx.classes, ctx.layers, ctx.hidden, _ = inputs
     ctx.rows, ctx.dim, ctx.z_dtype = z.shape[0], z.shape[1], z.dtype
     ctx.save_for_backward(flat, output[2])
-    ctx.set_materialize_grads(False)  # else memory, which has no gradient, would get zeros of its size
+    ctx.set_materialize_grads(False)  # else a zero gradient as large as memory, which has none, would be allocated
 
 
 def _differentiate(
@@ -304,10 +304,10 @@ _forward.register_autograd(_differentiate, setup_context=_remember)
 
 
 def _power_of_two(n: int) -> int:
-    """The least power of two that is at least n."""
+    """The smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length()
 
 
 def _multiple(n: int, of: int) -> int:
-    """The least multiple that is at least n."""
+    """The smallest multiple of ``of`` that is at least n."""
     return -(-n // of) * of

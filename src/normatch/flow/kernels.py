@@ -1,10 +1,10 @@
-"""The Triton kernels behind :mod:`normatch.flow.fused`; imported only where Triton is.
+"""The Triton kernels of :mod:`normatch.flow.fused`; imported only if Triton is installed.
 
-One program takes a block of ROWS rows through all couplings and the mixture, in float32. What one step hands to the
-next goes through memory, for Triton cannot index registers; programs share no rows, so a barrier inside the program is
-all the order that needs. No atomics: the same input gives the same bits.
+One program takes a block of ROWS rows through all couplings and the mixture, in float32. Layers pass their results on
+through memory, because Triton cannot index registers; programs share no rows, so barriers within the program suffice.
+There are no atomics: the same input gives the same bits.
 
-A row of ``memory`` holds SLOTS states of WIDTH columns and, where a backward pass will follow (KEEP), for each layer
+A row of ``memory`` holds SLOTS states of WIDTH columns and, if a backward pass will follow (KEEP), for each layer the
 tanh of the raw log-scales (WIDTH) and both hidden layers (2 · UNITS), and the squared distance to each class. State 0
 is the second half of z, state 1 the first; layer i reads its context from state i + 1, its free half from state i, and
 writes state i + 2. Without KEEP, and for the gradients of the states, three states in rotation are enough. Padding of
@@ -21,7 +21,7 @@ __all__ = ["backward", "forward", "gather"]
 
 @triton.jit
 def _tanh(x):
-    """tanh to float32's precision (Cephes): a polynomial near 0, where the quotient would cancel."""
+    """tanh to float32 precision (Cephes): a polynomial near 0, where the quotient would suffer cancellation."""
     size = tl.abs(x)
     near = tl.where(size < 0.625, x, 0.0)
     square = near * near
@@ -36,7 +36,7 @@ def _tanh(x):
 
 @triton.jit
 def _scale(raw, FLOOR: tl.constexpr):
-    """softplus(raw) + FLOOR, with log(1 + e) from the series of atanh, exact for small e too."""
+    """softplus(raw) + FLOOR, with log(1 + e) from the series of atanh, accurate for small e too."""
     e = tl.exp(-tl.abs(raw))
     t = e / (2.0 + e)
     square = t * t
@@ -58,7 +58,7 @@ def _dot(a, b, start):
 
 @triton.jit
 def _layer(layer, DIM: tl.constexpr, HIDDEN: tl.constexpr):
-    """Where a layer's parameters begin in ``flat``, and the sizes of its context and its free half."""
+    """The offset of a layer's parameters in ``flat``, and the sizes of its context and its free half."""
     FIRST: tl.constexpr = DIM // 2
     SECOND: tl.constexpr = DIM - DIM // 2
     SHARED: tl.constexpr = HIDDEN * HIDDEN + 2 * HIDDEN
@@ -170,7 +170,7 @@ def forward(
         tl.debug_barrier()
     tl.store(log_det + row, sums, mask=inside)
 
-    # The distance is summed from differences: normatch.flow.mixture says why.
+    # The distance is summed from differences, for the accuracy explained in normatch.flow.mixture.
     raw_scales = flat + MIXTURE
     weights = raw_scales + CLASSES
     means = weights + CLASSES
@@ -230,9 +230,9 @@ def backward(
     PITCH: tl.constexpr,
     WANT_Z: tl.constexpr,
 ):
-    """One block's share of the gradients of all parameters but the means, and the gradient of its rows of z.
+    """One block's part of the gradients of all parameters but the means, and the gradient of its rows of z.
 
-    A row of ``scratch`` holds three states' gradients through the moved halves, and three through the contexts.
+    A row of ``scratch`` holds the gradients of three states through the moved halves, and three through the contexts.
     """
     FIRST: tl.constexpr = DIM // 2
     SLOTS: tl.constexpr = LAYERS + 2
@@ -317,7 +317,7 @@ def backward(
             bent = tl.load(mine + BENT + layer * WIDTH + here[None, :])
             biases = output + 2 * HIDDEN * free + here
             gain = tl.load(flat + biases + 2 * free, mask=used, other=0.0)[None, :]
-            # The log-determinant's gradient belongs to the row: columns that are padding take no part in it.
+            # The gradient of the log-determinant is per row, so padding columns must be masked out.
             scale_grad = tl.where(used[None, :], grad * moved + log_det_grad[:, None], 0.0)
             shift_grad = grad * tl.exp(gain * bent)
             raw_grad = scale_grad * gain * (1.0 - bent * bent)
@@ -443,9 +443,9 @@ def gather(
     SPAN: tl.constexpr,
     TALL: tl.constexpr,
 ):
-    """The gradient of the parameters: the blocks' shares added up, and the means' straight from the latents.
+    """The gradient of the parameters: the sum of the blocks' parts, and that of the means directly from the latents.
 
-    The first programs add SPAN columns each; every other one takes COLUMNS columns of one class's mean.
+    The first programs sum SPAN columns each; each of the others computes COLUMNS columns of one class's mean.
     """
     SHARED: tl.constexpr = MIXTURE + 2 * CLASSES
     ADDING: tl.constexpr = (SHARED + SPAN - 1) // SPAN

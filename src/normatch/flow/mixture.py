@@ -13,7 +13,7 @@ __all__ = ["SCALE_FLOOR", "GaussianMixture", "MeansInit"]
 
 MeansInit = Literal["zero", "normal"]
 
-# No class may shrink to a point, where the likelihood is unbounded; it also bounds 1/σ², so that nothing overflows.
+# Lower bound of σ: at σ → 0 the likelihood is unbounded; it also bounds 1/σ², so that nothing overflows.
 SCALE_FLOOR = 1e-3
 
 
@@ -27,17 +27,17 @@ class GaussianMixture(nn.Module):
     :math:`\sigma = \mathrm{softplus}(r)`, plus a floor of 0.001. "Weights of GMM, initialized as 1 for each class, μ
     (init. as 0) and Σ (init. as 1)" (Implementation Details).
 
-    The distance is summed from differences. Expanding it into :math:`\lVert g \rVert^2 - 2 g^\top \mu + \lVert \mu
+    The distance is summed from differences. Expanding it to :math:`\lVert g \rVert^2 - 2 g^\top \mu + \lVert \mu
     \rVert^2` would be one matrix product, but its rounding error is that of the norms, not of the distance: at latents
-    of 1e4 a squared distance of 100 would carry an error of 1,000, and centring does not help where the means
-    themselves lie far apart. Differences keep the relative error near 1e-6 whatever the features. ``torch.cdist`` takes
-    them without storing all N·K·d, which for 50,000 features of CIFAR-100 (K = 100, d = 512) would be 10 GB.
+    of 1e4 a squared distance of 100 would have an error of 1,000, and centring does not help if the means themselves
+    are far apart. Differences keep the relative error near 1e-6 for all features. ``torch.cdist`` computes them
+    without storing all N·K·d, which for 50,000 features of CIFAR-100 (K = 100, d = 512) would be 10 GB.
 
     Arguments:
         dim: The number of dimensions d.
         classes: The number of classes K.
-        means: Where the means start: "zero" as the paper says, or drawn from N(0, 1) as its code has it.
-        generator: Draws the initial means; torch's global one if None.
+        means: The initial means: "zero" as in the paper, or "normal", drawn from N(0, 1), as in its code.
+        generator: For the initial means; torch's global one if None.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class GaussianMixture(nn.Module):
     def log_conditional(self, latent: Tensor) -> Tensor:
         """log p(g | y) of latents (N, d) for every class: (N, K)."""
         dim = latent.shape[-1]
-        # The default mode of cdist expands the square for more than 25 rows.
+        # The default mode of cdist would expand the square for more than 25 rows.
         distances = torch.cdist(latent, self.means, compute_mode="donot_use_mm_for_euclid_dist")
         scales = self.scales
         return -0.5 * (distances / scales).square() - dim * (scales.log() + 0.5 * math.log(2 * math.pi))

@@ -1,6 +1,6 @@
-"""Image files as arrays of bytes of one size: decoded by all cores, kept in a cache, compared by what they show.
+"""Image files as uint8 arrays of one size: decoded on all cores, cached on disk, compared for duplicates.
 
-Nothing here imports torch: the processes that decode start in a moment.
+Nothing here imports torch, so that the decoding processes start quickly.
 """
 
 from normatch.images.cache import Cache, cache_folder

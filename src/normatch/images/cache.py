@@ -1,8 +1,8 @@
-"""Decoded images on disk: a file for each list of image files and each form they were decoded to.
+"""A cache of decoded images: one file per list of image files and per form (H, W, C) they were decoded to.
 
-An entry is the pixels, (N, H, W, C) bytes as they lie in memory; then a row of facts for each image; then a JSON
-object with the shape and the unreadable files; then a tail of fixed length with the JSON's length and checksum. It is
-written beside its place and renamed, so it is whole or absent, and its checksums are compared whenever it is opened.
+An entry is the pixels (N, H, W, C) as raw bytes; then a row of facts for each image; then a JSON object with the shape
+and the unreadable files; then a tail of fixed length with the JSON's length and checksum. It is written under a
+temporary name and renamed, so it is whole or absent, and its checksums are verified whenever it is opened.
 """
 
 import datetime
@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """The readable images of a list and their facts; ``bad`` is why each of the others, by position, is not one."""
+    """The readable images of a list and their facts; ``bad`` maps the positions of unreadable files to the reasons."""
 
     images: NDArray[np.uint8]
     facts: NDArray[Any]
@@ -50,13 +50,13 @@ class Entry:
 
 
 class Cache:
-    """Entries in one folder."""
+    """The cache entries in one folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder()
 
     def key(self, paths: Sequence[Path]) -> str:
-        """Names a list of files as they are now: another path, size, time or order is another key."""
+        """The key of a list of files in their present state; it changes with any path, size, time or their order."""
         from PIL import __version__ as pillow
 
         digest = hashlib.blake2b(f"{VERSION} {pillow}".encode(), digest_size=16)
@@ -72,27 +72,27 @@ class Cache:
         return digest.hexdigest()
 
     def facts(self, key: str) -> NDArray[Any] | None:
-        """The facts of the listed images, whatever form they were decoded to; None unless all of them are known.
+        """The facts of the listed images, from an entry of any form; None unless they are known for every file.
 
-        An entry has none of a file that could not be decoded, though its header may have been read for the form.
+        An entry with unreadable files does not count: it lacks their facts, but their headers may affect the form.
         """
         for path in sorted(self.folder.glob(f"{key}-*{SUFFIX}")):
-            about = _about(path)
-            if about is not None and not about.bad:
-                return about.facts
+            metadata = _read_metadata(path)
+            if metadata is not None and not metadata.bad:
+                return metadata.facts
         return None
 
     def open(self, key: str, form: Form) -> Entry | None:
-        """The entry, memory-mapped; None where there is none, or a damaged one."""
+        """The entry, memory-mapped; None if it is absent or damaged."""
         path = self._path(key, form)
-        about = _about(path)
-        if about is None or about.shape[1:] != form or _checksum(path, about.size) != about.checksum:
+        metadata = _read_metadata(path)
+        if metadata is None or metadata.shape[1:] != form or _checksum(path, metadata.size) != metadata.checksum:
             return None
-        return Entry(_mapped(path, about.shape), about.facts, about.bad)
+        return Entry(_mapped(path, metadata.shape), metadata.facts, metadata.bad)
 
     @contextmanager
     def writing(self, key: str, form: Form) -> Iterator["Part"]:
-        """A part to write; unless it is finished, nothing remains of it."""
+        """A new entry to write; it is discarded unless :meth:`Part.finish` is called."""
         path = self._path(key, form)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -109,22 +109,20 @@ class Cache:
             ) from error
 
     def listing(self) -> list[dict[str, Any]]:
-        """What there is: ``file``, ``bytes``, ``images``, ``shape``, ``source``, ``written``.
-
-        A damaged entry is listed by its file, size and time alone.
-        """
+        """One object per entry: ``file``, ``bytes``, ``written`` and, unless it is damaged, ``images``, ``shape``,
+        ``source``."""
         rows = []
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
-            about, found = _about(path), path.stat()
+            metadata, found = _read_metadata(path), path.stat()
             written = datetime.datetime.fromtimestamp(found.st_mtime, datetime.UTC).isoformat(timespec="seconds")
             row: dict[str, Any] = {"file": str(path), "bytes": found.st_size, "written": written}
-            if about is not None:
-                row |= {"images": about.shape[0], "shape": list(about.shape[1:]), "source": about.source}
+            if metadata is not None:
+                row |= {"images": metadata.shape[0], "shape": list(metadata.shape[1:]), "source": metadata.source}
             rows.append(row)
         return rows
 
     def clear(self) -> list[dict[str, Any]]:
-        """Delete all entries, and what killed processes left of some; the listing of what was there."""
+        """Delete all entries and leftover partial files; return the listing of the deleted entries."""
         rows = self.listing()
         for pattern in (f"*{SUFFIX}", f".*{SUFFIX}.*.part"):
             for path in self.folder.glob(pattern):
@@ -136,7 +134,7 @@ class Cache:
 
 
 def describe_cache(folder: Path, rows: list[dict[str, Any]], *, cleared: bool) -> str:
-    """A listing as text."""
+    """The rows of :meth:`Cache.listing` as text."""
     lines = []
     for row in rows:
         what = f"{row['images']:,} × {'×'.join(map(str, row['shape']))}" if "images" in row else "damaged"
@@ -147,7 +145,7 @@ def describe_cache(folder: Path, rows: list[dict[str, Any]], *, cleared: bool) -
 
 
 class Part:
-    """An entry while it is written: pixels are appended, then the rest finishes it."""
+    """A cache entry that is being written: append pixels, then :meth:`finish` with the rest."""
 
     def __init__(self, path: Path, part: Path, file: BinaryIO, form: Form) -> None:
         self._path, self._part, self._file, self._form = path, part, file, form
@@ -159,7 +157,7 @@ class Part:
         self._file.write(images.data)
 
     def finish(self, facts: NDArray[Any], bad: dict[int, str], *, source: str, keep: bool) -> Entry:
-        """Put the entry in its place and map it; or, if it is not to be kept, only read it."""
+        """Complete the entry: with ``keep`` rename it into place and map it, else read it back into memory."""
         shape = (self._images, *self._form)
         rows = facts.tobytes()
         text = json.dumps(
@@ -181,8 +179,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class _About:
-    """What an entry says of itself behind its pixels."""
+class _Metadata:
+    """The metadata that follows the pixels in an entry."""
 
     shape: tuple[int, int, int, int]
     facts: NDArray[Any]
@@ -195,8 +193,8 @@ class _About:
         return int(np.prod(self.shape))
 
 
-def _about(path: Path) -> _About | None:
-    """None where there is no entry, or what stands behind its pixels is damaged."""
+def _read_metadata(path: Path) -> _Metadata | None:
+    """The metadata of an entry; None if there is no entry or its metadata are damaged."""
     try:
         with path.open("rb") as file:
             end = file.seek(-TAIL.size, os.SEEK_END)
@@ -216,11 +214,11 @@ def _about(path: Path) -> _About | None:
         return None
     bad = {int(i): why for i, why in value["bad"].items()}
     shape = (n, height, width, channels)
-    return _About(shape, np.frombuffer(facts, FACTS), bad, value["checksum"], value["source"])
+    return _Metadata(shape, np.frombuffer(facts, FACTS), bad, value["checksum"], value["source"])
 
 
 def _checksum(path: Path, size: int) -> int:
-    # Read, not mapped: the pages would count as this process's memory.
+    # Read instead of mapped: mapped pages would count as memory of this process.
     checksum = 0
     with path.open("rb") as file:
         while size and (chunk := file.read(min(size, CHUNK))):
@@ -229,7 +227,7 @@ def _checksum(path: Path, size: int) -> int:
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Pixels that are read from disk when they are used; what is written to them stays in memory."""
+    """The pixels as a copy-on-write memory map: read from disk when used; writes stay in memory."""
     if not np.prod(shape):
         return np.empty(shape, np.uint8)
     return np.asarray(np.memmap(path, np.uint8, mode="c", shape=shape))

@@ -1,4 +1,4 @@
-"""How many processor cores there are to use."""
+"""The number of usable processor cores."""
 
 import os
 
@@ -6,5 +6,5 @@ __all__ = ["cores"]
 
 
 def cores() -> int:
-    """Not the machine's cores but those that this process may use, where the system can tell."""
+    """The number of cores that this process may use (its CPU affinity) or, if unknown, of all cores of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Pieces of work done by all cores, their results in order."""
+"""Decode pieces of work on all cores, with the results in order."""
 
 import os
 import pickle
@@ -17,14 +17,14 @@ from normatch.images.worker import Result, Work, only_errors, work
 __all__ = ["Crew", "crew"]
 
 FEW = 500
-"""Up to so many files, processes would take longer to start than threads to finish."""
+"""Up to this many files, threads finish before processes would have started."""
 
 Crew = Callable[[Iterable[Work]], Iterator[Result]]
 
 
 @contextmanager
 def crew(files: int) -> Iterator[Crew]:
-    """A function that does pieces of work side by side: in threads for few files, in processes for many."""
+    """A function that does pieces of work in parallel: in threads if there are few files, else in processes."""
     n = cores()
     with ExitStack() as stack:
         if files <= FEW:
@@ -40,7 +40,7 @@ def crew(files: int) -> Iterator[Crew]:
 def _in_order(
     pool: ThreadPoolExecutor, do: Callable[[Work], Result], pieces: Iterable[Work], ahead: int
 ) -> Iterator[Result]:
-    """As ``map`` does, but only a few pieces ahead of the caller: results do not pile up in memory."""
+    """Like ``pool.map``, but at most ``ahead`` pieces ahead of the caller, so that results do not pile up in memory."""
     under_way: deque[Future[Result]] = deque()
     for piece in pieces:
         under_way.append(pool.submit(do, piece))
@@ -51,7 +51,7 @@ def _in_order(
 
 
 def _shared(processes: "list[_Process]") -> Callable[[Work], Result]:
-    """Each piece goes to a process that is free."""
+    """A function that hands each piece of work to a free process and returns the result."""
     free: queue.SimpleQueue[_Process] = queue.SimpleQueue()
     for process in processes:
         free.put(process)
@@ -67,10 +67,10 @@ def _shared(processes: "list[_Process]") -> Callable[[Work], Result]:
 
 
 class _Process:
-    """A process that runs :mod:`normatch.images.worker`."""
+    """A child process that runs :mod:`normatch.images.worker`."""
 
     def __enter__(self) -> "_Process":
-        # The same modules as here, wherever they were found; not those of the current folder.
+        # The child imports the same modules as this process, and none from the current folder (-P).
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from normatch.images.worker import main; main()"],
@@ -80,21 +80,21 @@ class _Process:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._questions, self._answers = self._process.stdin, self._process.stdout
+        self._requests, self._results = self._process.stdin, self._process.stdout
         return self
 
     def ask(self, piece: Work) -> Result:
         try:
-            pickle.dump(piece, self._questions, protocol=5)
-            self._questions.flush()
-            result: Result = pickle.load(self._answers)
+            pickle.dump(piece, self._requests, protocol=5)
+            self._requests.flush()
+            result: Result = pickle.load(self._results)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
-            # Before its answer, or in the middle of it.
+            # The process ended before or while sending its result.
             code = self._process.wait()
             raise RuntimeError(f"a process that decodes images ended with code {code}, at {piece.paths[0]}") from error
         return result
 
     def __exit__(self, *_: object) -> None:
-        # With its input closed it ends by itself; what was still in the pipe is no longer wanted.
+        # communicate() closes the pipes and waits; results still in the pipe are dropped.
         self._process.terminate()
         self._process.communicate()

@@ -1,4 +1,4 @@
-"""One image file as an array of bytes: upright, 8 bits deep, on white where transparent."""
+"""One image file as a uint8 array: turned upright, 8 bits per channel, transparency replaced by white."""
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 VERSION = 1
-"""Of what an image decodes to: a cache of another version is not read."""
+"""Version of the decoding: part of the cache's keys, so increment it when decoded pixels or facts change."""
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -45,21 +45,21 @@ DEEP = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
 LEFT_OUT = "or leave such out with --on-bad-image skip"
 
 ORIENTATION = 0x0112
-"""Exif's tag for which way is up; 5 to 8 are the quarter turns."""
+"""The Exif tag for the orientation; values 5 to 8 are quarter turns, which swap width and height."""
 
 
 class Unreadable(UserError):
-    """An image file that cannot be decoded: ``why``, and whether it will stay so while the file stays as it is."""
+    """An image file that cannot be decoded: ``why``, and ``lasting`` if that is a property of the file itself."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         self.why = _why(path, error)
-        # An error of the system, such as a lost network drive, is not the file's.
+        # Other system errors, such as a lost network drive, may be gone the next time.
         self.lasting = getattr(error, "errno", None) in (None, errno.ENOENT)
         super().__init__(f"cannot read image {path}: {self.why}; replace or remove it, {LEFT_OUT}")
 
 
 def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint8]:
-    """The image at ``path`` as (H, W, C): as large as it is, or with the part of ``size`` from its middle."""
+    """The image at ``path`` as (H, W, C): in its own size, or scaled and centre-cropped to ``size`` (:func:`fit`)."""
     image, _ = open_upright(path, "L" if channels == 1 else "RGB")
     if size is not None:
         image = fit(image, *((size, size) if isinstance(size, int) else size))
@@ -67,7 +67,7 @@ def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint
 
 
 def open_upright(path: Path, mode: Literal["L", "RGB"]) -> tuple["Image.Image", str]:
-    """The whole image in 8 bits a channel, and the mode in which it is stored."""
+    """The whole image, upright, in 8 bits per channel, and the mode in which it is stored."""
     from PIL import ImageOps
 
     with _open(path) as image:
@@ -78,9 +78,9 @@ def open_upright(path: Path, mode: Literal["L", "RGB"]) -> tuple["Image.Image", 
 
 
 def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
-    """The part of ``rows`` × ``columns`` pixels from the middle, after the image is scaled until it just covers it.
+    """The image scaled to just cover ``rows`` × ``columns`` pixels, then centre-cropped to that size.
 
-    Bilinear and antialiased, as Pillow does it.
+    Bilinear and antialiased, by Pillow.
     """
     from PIL import Image
 
@@ -93,19 +93,19 @@ def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
 
 
 def header(path: Path) -> tuple[int, int, str]:
-    """Width and height of the upright image and the mode in which it is stored, without its pixels."""
+    """Width and height of the upright image and the mode in which it is stored, without decoding the pixels."""
     with _open(path) as image:
         try:
             width, height = image.size
-            # Reading Exif may decode the whole file; a square is the same either way round.
-            lying = width != height and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
-            return (height, width, image.mode) if lying else (width, height, image.mode)
+            # Reading Exif may decode the whole file, so skip it for squares, whose size no turn changes.
+            turned = width != height and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+            return (height, width, image.mode) if turned else (width, height, image.mode)
         except Exception as error:  # as in open_upright
             raise Unreadable(path, error) from error
 
 
 def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Images (N, H, W, C) at ``size`` × ``size`` (bilinear, antialiased, as Pillow does it)."""
+    """Images (N, H, W, C) resized to ``size`` × ``size`` (bilinear, antialiased, by Pillow)."""
     from PIL import Image
 
     if images.shape[1:3] == (size, size):
@@ -136,7 +136,7 @@ def _why(path: Path, error: Exception) -> str:
     from PIL import UnidentifiedImageError
 
     if isinstance(error, FileNotFoundError):
-        # A list made on Windows; where such a name is a file's, it was found.
+        # A backslash in a missing name most likely means a list made on Windows.
         return "no such file; write / where it has \\" if "\\" in path.name else "no such file"
     if isinstance(error, UnidentifiedImageError):
         return "it is no image of a known kind" if path.stat().st_size else "the file is empty"
@@ -144,13 +144,13 @@ def _why(path: Path, error: Exception) -> str:
 
 
 def _plain(image: "Image.Image", mode: Literal["L", "RGB"]) -> "Image.Image":
-    """The image in 8 bits a channel, without palette and transparency."""
+    """The image in ``mode``: 8 bits per channel, without palette and transparency."""
     from PIL import Image
 
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers without a known range")
     if image.mode in DEEP:
-        # Pillow itself would clip to 255. 32-bit integers come from 16-bit files.
+        # Scale 16 bits to 8, since Pillow would clip to 255. Mode I (32-bit integers) comes from 16-bit files.
         deep = np.clip(np.asarray(image).astype(np.int64), 0, 65_535)
         image = Image.fromarray(((deep * 255 + 32_767) // 65_535).astype(np.uint8))
     if image.has_transparency_data:

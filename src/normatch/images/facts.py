@@ -1,4 +1,4 @@
-"""What is known of an image beside its pixels at training size: how large it is, how it is stored, what it shows."""
+"""Facts about an image file, from its full-size pixels: size, mode, and hashes to find duplicates with."""
 
 import hashlib
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,13 @@ FACTS = np.dtype(
         ("thumbnail", "u1", (8, 9)),
     ]
 )
-"""``width`` and ``height`` of the upright image, Pillow's name of its ``mode``, ``pixels`` equal for equal pixels,
-``look``, the difference hash, a few bits apart for images that look alike, and the ``thumbnail`` it comes from."""
+"""``width`` and ``height`` of the upright image; ``mode``, as Pillow names it; ``pixels``, a hash of the exact pixels;
+``look``, the difference hash, a few bits apart for images that look alike; ``thumbnail``, from which it is computed."""
 
 Fact = tuple[int, int, str, int, int, NDArray[np.uint8]]
 
 CLEARLY = 2
-"""Grey levels by which a pixel must be brighter than its neighbour to count: less is the noise of compression."""
+"""A pixel counts as brighter than its neighbour beyond this many grey levels; less may be compression noise."""
 
 
 def facts_of(image: "Image.Image", mode: str) -> Fact:
@@ -39,7 +39,7 @@ def facts_of(image: "Image.Image", mode: str) -> Fact:
 
 
 def _pixels(image: "Image.Image") -> int:
-    # In colour, so that a grey image equals its copy stored in colour.
+    # Hashed as RGB, so that a grey image equals its copy stored in colour.
     digest = hashlib.blake2b(f"{image.width}x{image.height}".encode(), digest_size=8)
     digest.update(image.convert("RGB").tobytes())
     return int.from_bytes(digest.digest(), "little")

@@ -1,7 +1,7 @@
-"""Which images look alike, found without comparing all pairs.
+"""Find images that look alike without comparing all pairs.
 
-Two images look alike if their difference hashes are at most NEAR of 64 bits apart and their thumbnails correlate by
-LIKE at least. The hash finds candidates; the thumbnail tells apart what a hash of simple shapes cannot.
+Two images look alike if their difference hashes are at most NEAR of 64 bits apart and the correlation of their
+thumbnails is at least LIKE. The hash finds candidates; the thumbnail separates simple shapes whose hashes collide.
 """
 
 import math
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 __all__ = ["LIKE", "NEAR", "alike", "groups"]
 
 NEAR = 3
-"""Bits of 64 by which the hashes of images that look alike may differ."""
+"""Most bits of 64 in which the hashes of images that look alike differ."""
 
 LIKE = 0.99
-"""Correlation of the thumbnails of images that look alike, whatever their brightness and contrast."""
+"""Least correlation of the thumbnails of images that look alike; it does not depend on brightness and contrast."""
 
 BANDS = 2 * NEAR
-"""Of so many bands, each a share of the bits, at least half are equal in two hashes that differ in NEAR bits."""
+"""The 64 bits are divided into this many bands; two hashes that differ in NEAR bits agree in at least half of them."""
 
 WINDOW = 1000
-"""Hashes with equal bands that each is compared with. Only images with hardly any structure have more of them."""
+"""Each hash is compared with fewer than this many others of an equal key. Only nearly blank images have more."""
 
 COUNTS = np.array([number.bit_count() for number in range(1 << 16)], np.uint8)
-"""How many bits are set in each number of 16 bits."""
+"""The number of set bits in each 16-bit number."""
 
 Hashes = NDArray[np.uint64]
 Indices = NDArray[np.int64]
 
 
 def groups(values: NDArray[np.uint64]) -> list[Indices]:
-    """Positions of equal values, for each value that occurs more than once; in order of their first positions."""
+    """The positions of each value that occurs more than once, one array per value, ordered by first position."""
     order = np.argsort(values, kind="stable")
     starts = np.flatnonzero(np.diff(values[order], prepend=~values[order[:1]]))
     found = [part for part in np.split(order, starts[1:]) if len(part) > 1]
@@ -41,17 +41,17 @@ def groups(values: NDArray[np.uint64]) -> list[Indices]:
 
 
 def alike(looks: Hashes, thumbnails: NDArray[np.uint8]) -> list[Indices]:
-    """Positions of images that look alike, directly or by way of others between them.
+    """Groups of positions of images that look alike, directly or through a chain of others.
 
-    Hashes within NEAR bits of each other agree in half of the bands at least, so only hashes that are equal there are
-    compared. Images without structure, plain or evenly graded, are like no other.
+    Hashes within NEAR bits of each other agree in at least half of the bands, so only hashes with equal halves are
+    compared. Images without structure (plain, or an even gradient) are never alike.
     """
     structured = np.flatnonzero(looks != 0)
     hashes, patterns = looks[structured], _patterns(thumbnails[structured])
     leader = np.arange(len(structured))
     for key in _keys(hashes):
         for first, second in _candidates(hashes, key, leader):
-            # All pairs of a thousand pictures of one scene are near, and after a few of them it is one group.
+            # Skip pairs that are already in one group: of many pictures of one scene nearly all pairs are.
             apart = leader[first] != leader[second]
             first, second = first[apart], second[apart]
             correlation = np.einsum("id,id->i", patterns[first], patterns[second])
@@ -60,7 +60,7 @@ def alike(looks: Hashes, thumbnails: NDArray[np.uint8]) -> list[Indices]:
 
 
 def _patterns(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Thumbnails as vectors of mean 0 and length 1: their products are correlations."""
+    """Thumbnails as vectors of mean 0 and norm 1, so that their dot products are correlations."""
     flat: NDArray[np.float32] = thumbnails.astype(np.float32).reshape(len(thumbnails), math.prod(thumbnails.shape[1:]))
     flat -= flat.mean(1, keepdims=True)
     length = np.linalg.norm(flat, axis=1, keepdims=True)
@@ -69,19 +69,19 @@ def _patterns(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _keys(hashes: Hashes) -> list[Hashes]:
-    """The hashes, seen through each choice of half of the bands."""
+    """For each choice of half of the bands, the hashes masked to those bands."""
     bits = np.arange(64, dtype=np.uint64)
     set_share = np.array([np.mean((hashes >> bit) & np.uint64(1)) if len(hashes) else 0.0 for bit in bits])
-    # The bits that tell most go to the bands in turn: no band is all background.
+    # Bits are dealt to the bands in turn, the most informative first, so that no band is all background.
     order = np.argsort(np.abs(set_share - 0.5), kind="stable")
     bands = [np.bitwise_or.reduce(np.uint64(1) << bits[order[i::BANDS]]) for i in range(BANDS)]
     return [hashes & np.bitwise_or.reduce(np.array(chosen)) for chosen in combinations(bands, BANDS - NEAR)]
 
 
 def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[Indices, Indices]]:
-    """Pairs with equal keys whose hashes differ in NEAR bits at most: no more of them at once than there are hashes.
+    """Pairs with equal keys whose hashes differ in at most NEAR bits; each yield has at most one pair per hash.
 
-    Where all that have a key are led by one already, there is nothing left to find.
+    Keys whose hashes are all in one group already are skipped.
     """
     order = np.lexsort((hashes, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]]))
@@ -89,7 +89,7 @@ def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[
     several = np.minimum.reduceat(led, starts) < np.maximum.reduceat(led, starts)
     at = np.flatnonzero(np.repeat(several, np.diff(starts, append=len(order))))
     for apart in range(1, WINDOW):
-        # Each is compared with the next, the one after, and so on, while there are any with an equal key.
+        # Compare each with the hash ``apart`` places further on, as long as their keys are equal.
         at = at[at + apart < len(order)]
         at = at[key[order[at]] == key[order[at + apart]]]
         if not len(at):
@@ -99,7 +99,7 @@ def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[
 
 
 def _bits_set(values: Hashes) -> NDArray[np.uint8]:
-    # NumPy counts them itself from version 2 on.
+    # NumPy has bitwise_count from version 2 on only.
     counts: NDArray[np.uint8] = COUNTS[values[:, None].view(np.uint16)].sum(-1, dtype=np.uint8)
     return counts
 

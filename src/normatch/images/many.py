@@ -1,4 +1,4 @@
-"""Many image files as one array: all at one size, by all cores, from the cache where they have been decoded before."""
+"""Many image files as one array: decoded to one size on all cores, or read from the cache."""
 
 import math
 import os
@@ -24,25 +24,25 @@ from normatch.images.worker import Form, Work
 __all__ = ["SIZES", "Decoded", "OnBad", "Progress", "common_side", "decode_all", "decode_batches", "silent"]
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
-"""The sides to choose from where the images differ in size and the user names none."""
+"""The sides to choose from if the images differ in size and the user gives none."""
 
 OnBad = Literal["stop", "skip"]
-"""Unreadable images end the reading with an error, or are left out and listed."""
+"""On unreadable images: raise an error, or skip and list them."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of files done, and the number of all files."""
+"""Called with the number of files done and the number of all files."""
 
 PIECE_FILES, PIECE_BYTES = 256, 1 << 22
-"""A piece of work is at most so many files, and about so many decoded bytes."""
+"""Limits of a piece of work: number of files, and approximate size of their decoded pixels."""
 
 NAMED = 3
-"""Unreadable files that an error names; it counts the others."""
+"""Number of unreadable files that an error names; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """``images`` (N, H, W, C) and their ``facts``; ``kept`` says which of the paths they are, ``bad`` why each of the
-    others is not."""
+    """``images`` (N, H, W, C) and their ``facts``; ``kept`` are the positions of their paths; ``bad`` has a line
+    (path and reason) for each unreadable file."""
 
     images: NDArray[np.uint8]
     facts: NDArray[Any]
@@ -64,18 +64,18 @@ def decode_all(
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> Decoded:
-    """All images at one size.
+    """Decode all images to one size.
 
-    Without ``size``, images that all have one size keep it, unless it is above ``largest``; others become squares of
-    :func:`common_side`. Without ``channels``, there is one if all are grey, three otherwise. With ``cache``, files
-    that have not changed since they were last decoded are not read again.
+    Without ``size``, images of equal size keep it if it is at most ``largest``; otherwise all become squares of
+    :func:`common_side`. Without ``channels``, there is one if all images are grey, else three. With ``cache``, files
+    that have not changed since they were last decoded are not decoded again.
     """
     key = cache.key(paths) if cache else ""
     with ExitStack() as stack:
         team: list[Crew] = []
 
         def workers() -> Crew:
-            # Not before there is something for them to do.
+            # Started on first use only: often everything is in the cache.
             if not team:
                 team.append(stack.enter_context(crew(len(paths))))
             return team[0]
@@ -93,9 +93,9 @@ def decode_all(
 def decode_batches(
     paths: Sequence[Path], batch: int, *, size: Size, channels: Channels, on_bad: OnBad = "stop"
 ) -> Iterator[Decoded]:
-    """The images ``batch`` by ``batch``, each batch read while the caller works on the one before: two in memory.
+    """The images in batches, each decoded while the caller works on the previous one: at most two are in memory.
 
-    ``kept`` counts from the start of ``paths``.
+    ``kept`` are positions in ``paths``, not in the batch.
     """
 
     form = *_sides(size), channels
@@ -116,13 +116,13 @@ def decode_batches(
 
 def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad) -> Decoded:
     if entry.bad and on_bad == "stop":
-        raise _complaint(paths, entry.bad)
+        raise _unreadable_error(paths, entry.bad)
     kept = np.setdiff1d(np.arange(len(paths)), np.array(list(entry.bad), np.int64))
     return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
 
 
 def common_side(sides: Sequence[float] | NDArray[Any], largest: int = SIZES[-1]) -> int:
-    """The largest of :data:`SIZES` that is above neither the median of the shorter ``sides`` nor ``largest``.
+    """The largest of :data:`SIZES` that exceeds neither the median of ``sides`` (the shorter ones) nor ``largest``.
 
     >>> common_side([30, 100, 400]), common_side([300, 400]), common_side([9])
     (96, 224, 32)
@@ -154,7 +154,7 @@ def _headers(paths: Sequence[Path], do: Crew) -> NDArray[Any]:
 
 
 def _decode(paths: Sequence[Path], form: Form, do: Crew, progress: Progress, cache: Cache | None, key: str) -> Entry:
-    """Decode all, into the cache or into memory."""
+    """Decode all images, into the cache or into memory."""
     with ExitStack() as stack:
         part = stack.enter_context(cache.writing(key, form)) if cache else None
         images = np.empty((0 if part else len(paths), *form), np.uint8)
@@ -176,24 +176,24 @@ def _decode(paths: Sequence[Path], form: Form, do: Crew, progress: Progress, cac
         entry = Entry(images[:filled], np.concatenate(facts), bad)
         if not part:
             return entry
-        return part.finish(entry.facts, bad, source=_common(paths), keep=lasting)
+        return part.finish(entry.facts, bad, source=_common_folder(paths), keep=lasting)
 
 
 def _pieces(paths: Sequence[Path], form: Form | None) -> Iterator[Work]:
     by_bytes = PIECE_FILES if form is None else PIECE_BYTES // max(1, math.prod(form))
-    # Few files are shared out too: a piece is no more than a quarter of a core's share.
+    # At least four pieces per core, so that few files are spread over all cores too.
     each = max(1, min(PIECE_FILES, by_bytes, len(paths) // (4 * cores())))
     for start in range(0, len(paths), each):
         yield Work(tuple(map(str, paths[start : start + each])), form)
 
 
-def _common(paths: Sequence[Path]) -> str:
-    """The folder that holds all of them, for people to know an entry of the cache by."""
+def _common_folder(paths: Sequence[Path]) -> str:
+    """The deepest folder that contains all paths, shown in listings of the cache."""
     folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
     return os.path.commonpath(folders) if folders else ""
 
 
-def _complaint(paths: Sequence[Path], bad: dict[int, str]) -> UserError:
+def _unreadable_error(paths: Sequence[Path], bad: dict[int, str]) -> UserError:
     if len(bad) == 1:
         ((i, why),) = bad.items()
         return UserError(f"cannot read image {paths[i]}: {why}; replace or remove it, {LEFT_OUT}")

@@ -25,11 +25,11 @@ INK, PAPER = (30, 30, 30), (255, 255, 255)
 
 
 FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "NotoSans-Regular.ttf", "arial.ttf")
-"""Of the system's fonts, for names that Pillow's own has no letters for, which are all but ASCII's."""
+"""System fonts to try for titles that are not ASCII: Pillow's built-in font has ASCII only."""
 
 
 def must_be_drawable(path: Path) -> None:
-    """Raise UserError unless a sheet can be written there: better before all images are read than after."""
+    """Raise UserError unless a sheet can be written to ``path``; to be called before all images are read."""
     from PIL import Image
 
     if path.suffix.lower() not in Image.registered_extensions():
@@ -38,7 +38,7 @@ def must_be_drawable(path: Path) -> None:
 
 
 def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> None:
-    """Write ``path`` (its suffix names the format): a title and pictures (N, H, W, C), ACROSS at most, for each row."""
+    """Write the sheet to ``path``, in the format of its suffix. A row is a title and at most ACROSS pictures."""
     from PIL import Image, ImageDraw
 
     width, height = GAP + ACROSS * (TILE + GAP), GAP + len(rows) * (TITLE + TILE + GAP)
@@ -51,7 +51,7 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
         for j, pixels in enumerate(pictures[:ACROSS]):
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
             scale = TILE / max(picture.size)
-            # Small pictures show their pixels, as training sees them.
+            # Small pictures are enlarged without smoothing, to show the pixels that training sees.
             kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR
             picture = picture.resize((round(picture.width * scale) or 1, round(picture.height * scale) or 1), kind)
             sheet.paste(picture, (GAP + j * (TILE + GAP), top + TITLE))
@@ -63,7 +63,7 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
 
 
 def _legible(titles: list[str]) -> tuple[list[str], "ImageFont.FreeTypeFont | ImageFont.ImageFont"]:
-    """The titles and a font that has their letters; where there is none, they lose their accents."""
+    """The titles and a font for them; without a suitable font, accents are removed from the titles."""
     from PIL import ImageFont
 
     for name in () if "".join(titles).isascii() else FONTS:
@@ -76,7 +76,7 @@ def _legible(titles: list[str]) -> tuple[list[str], "ImageFont.FreeTypeFont | Im
 
 
 def _fitting(title: str, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont", width: int) -> str:
-    """The title, cut off where it would leave the sheet."""
+    """The title, shortened with an ellipsis to fit into ``width`` pixels."""
     if font.getlength(title) <= width:
         return title
     while title and font.getlength(f"{title}…") > width:

@@ -1,7 +1,7 @@
-"""The process that decodes pieces of work: it reads them from standard input and answers on standard output.
+"""The worker process that decodes images: reads pieces of work on standard input, writes results on standard output.
 
-Processes, because for small images most of the time is Python's, which threads cannot share; and not those of
-``multiprocessing``, which would run the user's script anew in each of them.
+Processes rather than threads, because for small images most of the time is spent holding Python's global lock; and not
+``multiprocessing``, which would run the user's script again in each worker.
 """
 
 import os
@@ -25,12 +25,12 @@ Form = tuple[int, int, int]
 """(H, W, C) of the decoded images."""
 
 
-NOTHING = np.zeros(FACTS["thumbnail"].shape, np.uint8)
+NO_THUMBNAIL = np.zeros(FACTS["thumbnail"].shape, np.uint8)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Image files to decode to one form; without a form only their headers are read."""
+    """Image files to decode to one form; if it is None, only their headers are read."""
 
     paths: tuple[str, ...]
     form: Form | None
@@ -38,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Result:
-    """Facts and pixels of the readable files, in order; ``bad``: position, why, and whether that will last."""
+    """Facts and pixels of the readable files, in order; ``bad`` has (position, reason, lasting) of each other file."""
 
     facts: NDArray[Any]
     pixels: NDArray[np.uint8]
@@ -46,14 +46,14 @@ class Result:
 
 
 def work(piece: Work) -> Result:
-    """Do one piece of work."""
+    """Decode the files of one piece of work."""
     facts: list[Fact] = []
     pixels: list[NDArray[np.uint8]] = []
     bad: list[tuple[int, str, bool]] = []
     for i, name in enumerate(piece.paths):
         try:
             if piece.form is None:
-                facts.append((*header(Path(name)), 0, 0, NOTHING))
+                facts.append((*header(Path(name)), 0, 0, NO_THUMBNAIL))
             else:
                 fact, image = _decode(Path(name), piece.form)
                 facts.append(fact)
@@ -65,7 +65,7 @@ def work(piece: Work) -> Result:
 
 
 def only_errors() -> None:
-    """Silence warnings about odd metadata; an image too large to be decoded safely is an error."""
+    """Silence warnings (of odd metadata), but raise an error for an image too large to decode safely."""
     from PIL import Image
 
     warnings.simplefilter("ignore")
@@ -80,17 +80,17 @@ def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
 
 
 def main() -> None:
-    """Answer until the other end closes."""
-    # An interrupt is the parent's to handle: this process ends when its input does.
+    """Process pieces of work until standard input is closed."""
+    # Ctrl-C is handled by the parent, which closes the input; this process then ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     only_errors()
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        # What a decoder prints must not come between the answers.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as results:
+        # Redirect what decoders print to standard error, so that it cannot corrupt the results.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         while True:
             try:
                 piece = pickle.load(sys.stdin.buffer)
             except EOFError:
                 return
-            pickle.dump(work(piece), answers, protocol=5)
-            answers.flush()
+            pickle.dump(work(piece), results, protocol=5)
+            results.flush()

@@ -1,7 +1,7 @@
 """The contract of a method: views of one batch in, named losses and diagnostics out, all of them tensors.
 
 A method's ``forward`` is captured as part of one CUDA graph: no ``.item()``, no host synchronisation, no shape that
-depends on data, and no ground truth of unlabelled images. ``docs/architecture.md`` says how methods that are unlike
+depends on data, and no ground truth of unlabelled images. ``docs/architecture.md`` describes how methods unlike
 FixMatch (teachers, queues, mixed images, labels propagated once an epoch) fit in.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Batch", "Embedding", "Method", "Outcome", "PseudoLabels", "Settings"
 
 @dataclass(frozen=True)
 class ViewsWanted:
-    """Kinds of view that a method asks for, in order: ``("weak", "strong", "strong")`` gives two strong views."""
+    """The kinds of views that a method needs, in order: ``("weak", "strong", "strong")`` gives two strong views."""
 
     labelled: tuple[str, ...] = ("weak",)
     unlabelled: tuple[str, ...] = ()
@@ -29,13 +29,13 @@ class ViewsWanted:
 
 @dataclass(frozen=True)
 class Task:
-    """All that a method may know of the problem besides the batches."""
+    """All that a method may know about the problem besides the batches."""
 
     classes: int
     labelled: int
-    """How many labelled images there are."""
+    """Number of labelled images."""
     unlabelled: int
-    """How many unlabelled images there are: the length of a state that a method keeps for each of them."""
+    """Number of unlabelled images: the length of any state that a method keeps per unlabelled image."""
     epoch: int
     """Steps that count as an epoch (1024 in the paper)."""
     steps: int
@@ -43,44 +43,44 @@ class Task:
 
 
 class Batch(NamedTuple):
-    """What one step sees. Images are uint8 (N, C, H, W), or float (N, D) for feature vectors."""
+    """The inputs of one step. Images are uint8 (N, C, H, W); feature vectors are float (N, D)."""
 
     labelled: tuple[Tensor, ...]
-    """The labelled images, one tensor for each view asked for."""
+    """The labelled images, one tensor per view in ``ViewsWanted.labelled``."""
     labels: Tensor
     """(B,) their classes."""
     unlabelled: tuple[Tensor, ...]
-    """The unlabelled images, one tensor for each view asked for."""
+    """The unlabelled images, one tensor per view in ``ViewsWanted.unlabelled``."""
     positions: Tensor
-    """(μB,) which of the unlabelled images these are, 0 … Task.unlabelled − 1. Where one epoch ends and the next begins
-    within a batch, an image may be there twice; more often where there are fewer images than a batch has."""
+    """(μB,) the numbers of these unlabelled images, 0 … Task.unlabelled − 1. If an epoch ends within a batch, an image
+    may occur twice in it; more often if there are fewer images than fit into a batch."""
     step: Tensor
-    """() steps done before this one, on the device."""
+    """() number of steps done before this one, on the device."""
     teacher: Model
     """The running average of the model's weights, in evaluation mode, without gradients."""
 
 
 class PseudoLabels(NamedTuple):
-    """What a method believes of the unlabelled batch, for the diagnostics computed beside it (Figures 3 and 4)."""
+    """The pseudo-labels of the unlabelled batch, for diagnostics that the engine computes (Figures 3 and 4)."""
 
     label: Tensor
     """(μB,) the class."""
     weight: Tensor
     """(μB,) its weight in the loss, τ of eq. 3."""
     trusted: Tensor
-    """(μB,) bool: fully trusted (consensus), or above the threshold."""
+    """(μB,) bool: whether it is trusted, by consensus or because it reaches the threshold."""
     confidence: Tensor
     """(μB,) max p_d."""
     auxiliary: Tensor | None
-    """(μB,) max p_n, where there is an auxiliary classifier."""
+    """(μB,) max p_n; None without an auxiliary classifier."""
 
 
 class Outcome(NamedTuple):
-    """What one step found. The loss that is minimised is the sum of ``losses``, weights already applied."""
+    """The result of one step. The sum of ``losses``, which include their weights, is minimised."""
 
     losses: dict[str, Tensor]
     metrics: dict[str, Tensor]
-    """Numbers () by names that no record has already; the same ones at each step."""
+    """Further scalars () to record; the names must not be the engine's own, and must be the same at each step."""
     pseudo: PseudoLabels | None = None
 
 
@@ -97,10 +97,10 @@ class Embedding(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """The choices of one method; each method's own are a subclass."""
+    """The settings of a method; each method subclasses this."""
 
     def check(self) -> None:
-        """Raise UserError where two choices contradict each other."""
+        """Raise UserError if a setting is invalid or contradicts another."""
 
 
 class Method(nn.Module, abc.ABC):
@@ -111,7 +111,7 @@ class Method(nn.Module, abc.ABC):
     Settings: ClassVar[type[Settings]] = Settings
     views: ClassVar[ViewsWanted] = ViewsWanted()
     capturable: ClassVar[bool] = True
-    """Whether ``forward`` can be compiled and captured; one that must look at values says no and runs eagerly."""
+    """Whether ``forward`` can be compiled and captured; set False if it must look at values, and it runs eagerly."""
 
     def __init__(self, model: Model, task: Task, settings: Any) -> None:
         super().__init__()
@@ -126,16 +126,17 @@ class Method(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, batch: Batch) -> Outcome:
-        """The losses of one batch, and what the method believes of its unlabelled images."""
+        """The losses of one batch, and the pseudo-labels of its unlabelled images."""
 
     def groups(self, optim: OptimConfig) -> list[Group]:
-        """Who updates which parameter; by default SGD for all, without decay on vectors (biases, normalisation)."""
+        """Which optimiser updates which parameters; by default SGD for all, without decay of biases and norms."""
         return sgd_groups(self.parameters(), optim)
 
     def begin_epoch(self, epoch: int, embed: Callable[[], Embedding]) -> None:
         """Called on the host before each epoch, outside the captured step; by default it does nothing.
 
-        ``embed()`` gives the features of all images: deep label propagation writes its labels into a buffer here.
+        ``embed()`` returns the features of all images, from which, for example, deep label propagation would compute
+        its labels and write them into a buffer.
         """
 
 

@@ -13,10 +13,10 @@ __all__ = ["FixMatch", "FixMatchSettings"]
 
 @dataclass(frozen=True)
 class FixMatchSettings(WeakToStrongSettings):
-    """FixMatch's own choice: how confident a pseudo-label must be."""
+    """The settings of FixMatch."""
 
     threshold: float = 0.95
-    """Least probability of a pseudo-label that counts."""
+    """Least probability at which a pseudo-label is used."""
 
     def check(self) -> None:
         super().check()

@@ -19,20 +19,20 @@ __all__ = ["NorMatch", "NorMatchSettings"]
 
 @dataclass(frozen=True)
 class NorMatchSettings(WeakToStrongSettings):
-    """Every choice that the paper ablates, with its default; then the doubtful ones of the published code."""
+    """The settings that the paper ablates, with its defaults; then deviations found in the published code."""
 
     pseudo_label: Literal["soft", "onehot"] = "soft"
     """The target of the strong view. One-hot on STL-10 and in the ablations without alignment (Section 4.1)."""
     alignment: bool = True
     """Distribution alignment of the pseudo-labels (Table 5)."""
     consensus: Literal["min", "drop"] = "min"
-    """Weight of a disputed pseudo-label: the least confidence (eq. 3), or 0 (the variant of Table 1)."""
+    """Weight of a pseudo-label without consensus: the least confidence (eq. 3), or 0 (the variant of Table 1)."""
     auxiliary: Literal["nfc", "mlp", "nfc+nfc"] = "nfc"
     """The auxiliary classifier: a flow, a softmax MLP of equal size (Table 2), or two flows (Table 4)."""
     head: Literal["softmax", "nfc"] = "softmax"
     """The classifier that predicts (Table 2)."""
     stop_gradient: bool = True
-    """Keep the auxiliary losses away from the backbone (Table 3)."""
+    """Stop the gradient of the auxiliary losses before the backbone (Table 3)."""
     auxiliary_pseudo_labels: bool = False
     """Train the auxiliary classifier on pseudo-labels as well (Table 4)."""
     num_weight: float = 1e-6
@@ -49,11 +49,11 @@ class NorMatchSettings(WeakToStrongSettings):
     flow_ramp: int = 5
     """Epochs over which both auxiliary losses grow linearly; they are 0 during the first. 0 turns the ramp off."""
     means: Literal["zero", "normal"] = "zero"
-    """Start of the mixture's means: 0 (the paper) or N(0, 1) (its published code)."""
+    """Initial means of the mixture: 0 (the paper) or N(0, 1) (its published code)."""
     flow_dropout: Literal["off", "first-epoch", "always"] = "off"
-    """Dropout of ½ in the coupling networks: none (the paper names none); the published code has it in epoch 0 only."""
+    """Dropout of ½ in the coupling networks: the paper mentions none; the published code has it in epoch 0 only."""
     accumulate_mixture: bool = False
-    """Never zero the gradients of the mixture, nor clip them: what the published code does, by mistake."""
+    """Never zero the gradients of the mixture, nor clip them, as the published code does by mistake."""
 
     def check(self) -> None:
         super().check()
@@ -83,7 +83,7 @@ class NorMatchSettings(WeakToStrongSettings):
 class NorMatch(WeakToStrong):
     """L = L_x(θ_d) + L_u(θ_d) + L_x(θ_n) + λ L_u(θ_n) (eq. 10).
 
-    A pseudo-label is the softmax head's; its weight τ (eq. 3) is 1 where the flow agrees with it.
+    Pseudo-labels come from the softmax head; their weight τ (eq. 3) is 1 where the flow agrees.
     """
 
     summary: ClassVar[str] = "pseudo-labels weighted by the consensus with a normalizing flow"
@@ -109,10 +109,10 @@ class NorMatch(WeakToStrong):
         weight, agree, auxiliary_confidence = self.consensus.weigh(p, opinions)
 
         losses = self.losses(z_labelled, batch.labels, z_strong, p, weight)
-        taught = p if self.settings.auxiliary_pseudo_labels else None
-        extra = self.consensus.losses(opinions, batch.labels, self.settings.num_weight, taught, weight)
+        pseudo_targets = p if self.settings.auxiliary_pseudo_labels else None
+        auxiliary = self.consensus.losses(opinions, batch.labels, self.settings.num_weight, pseudo_targets, weight)
         ramp = self.ramp(batch.step)
-        losses |= {name: ramp * loss for name, loss in extra.items()}
+        losses |= {name: ramp * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
 
     def ramp(self, step: Tensor) -> Tensor:

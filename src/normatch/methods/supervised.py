@@ -1,4 +1,4 @@
-"""Plain supervised training on the labelled images alone: what every other method must beat."""
+"""Plain supervised training on the labelled images alone: the baseline for all other methods."""
 
 from typing import ClassVar
 

@@ -29,41 +29,41 @@ Shape = tuple[int, ...]
 
 
 class Backbone(nn.Module):
-    """A module that turns a batch of one shape into features (N, ``features``). A head is put on top of it.
+    """A module that turns a batch of items of one shape into features (N, ``features``), the input of the heads.
 
     Arguments:
         features: The width of the output.
     """
 
     partial: ClassVar[bool] = False
-    """Whether ``forward`` takes ``learning``, the number of items (from the first) that are back-propagated.
+    """Whether ``forward`` takes ``learning``: only the first that many items are back-propagated.
 
-    The others take part in batch statistics, but not in the backward pass, whose cost for them is saved.
+    The others count in the batch statistics, but their share of the backward pass is saved.
     """
 
     plain: bool = False
-    """Whether to compute by ordinary layers alone, where there are quicker ways to the same result."""
+    """Whether to use ordinary layers only, even if there are faster kernels for the same result."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
 
     def load_pretrained(self) -> None:
-        """Takes in the weights that training starts from: for a network that brings some, fetched if need be.
+        """Load pretrained weights, downloaded if necessary; does nothing for a network without any.
 
-        Building a backbone never fetches anything, so a saved model is read without a network connection.
+        Building a backbone never downloads anything, so a saved model can be loaded offline.
         """
 
 
 class Shapes(Protocol):
-    """The shapes of one item that a backbone takes: ``in`` decides, ``str`` says it in words."""
+    """The shapes of an item that a backbone takes: test with ``in``, describe with ``str``."""
 
     def __contains__(self, shape: object) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageShapes:
-    """Images (C, H, W) with one of some numbers of channels and both sides in a range.
+    """Images (C, H, W) with a number of channels among ``channels`` and both sides within a range.
 
     >>> (3, 32, 32) in ImageShapes(16, 64), (3, 8, 8) in ImageShapes(16, 64)
     (True, False)
@@ -101,16 +101,16 @@ class VectorShapes:
 
 @dataclasses.dataclass(frozen=True)
 class BackboneSpec:
-    """How a backbone is found, described and built.
+    """The name, description and constructor of a backbone.
 
     Arguments:
-        name: What users call it.
+        name: The name in configs.
         summary: One line for ``normatch list backbones``.
         shapes: The shapes of one item that it takes.
-        build: Makes it for a shape and a batch-norm momentum.
-        norm_momentum: The batch-norm momentum (the share of the newest batch, as torch counts) unless told otherwise.
-        statistics: Mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights expect; None
-            where it starts at random, so that those of the data do.
+        build: Builds it for a shape and a batch-norm momentum.
+        norm_momentum: The default batch-norm momentum (the weight of the newest batch, as in torch).
+        statistics: Returns the mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights
+            expect; None if it starts from random weights, so that the statistics of the data are used.
     """
 
     name: str
@@ -126,30 +126,30 @@ class BackboneSpec:
 
 
 TINY = 16
-"""Images up to this side get the network for tiny images where the choice is ours."""
+"""With backbone "auto", images up to this side get the network for tiny images."""
 
 SMALL = 32
-"""Without a GPU, where the time of a step grows with the number of pixels, images up to this side do."""
+"""The same limit without a GPU, where a step's time grows with the number of pixels."""
 
 backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.zoo")
 
 families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbones", package="normatch.nets.zoo")
-"""Other libraries' networks, too many to list: the backbone ``FAMILY:NAME`` is ``families.get(FAMILY)(NAME)``."""
+"""Networks of other libraries, too many to list: the backbone ``FAMILY:NAME`` is ``families.get(FAMILY)(NAME)``."""
 
 
 def register(spec: BackboneSpec) -> None:
-    """Adds a backbone under its name; the files of ``nets/zoo`` call it when they are imported."""
+    """Adds a backbone under its name; the modules of ``nets/zoo`` call it when they are imported."""
     backbones.add(spec.name, spec)
 
 
 def find_backbone(name: str) -> BackboneSpec:
-    """The backbone of a name: one of ``backbones.names()``, or ``FAMILY:NAME``."""
+    """The spec of the backbone ``name``: one of ``backbones.names()``, or ``FAMILY:NAME``."""
     family, colon, member = name.partition(":")
     return families.get(family)(member) if colon and family in families else backbones.get(name)
 
 
 def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
-    """The name of the backbone that the paper, or we where it has none, would take for items of this shape.
+    """The name of the backbone for items of this shape: the paper's or, where it has none, a suitable one.
 
     ``quick`` is for a machine without a GPU: small images then get a small network.
 
@@ -168,7 +168,7 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
 
 
 def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
-    """The backbone of a name, if it takes items of this shape."""
+    """The spec of the backbone ``name``; UserError if it does not take items of this shape."""
     spec = find_backbone(name)
     if not spec.supports(shape):
         fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
@@ -178,12 +178,12 @@ def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
 
 
 def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None) -> Backbone:
-    """Builds the backbone of a name for items of a shape, with weights drawn from torch's global generator.
+    """Builds the backbone ``name`` for items of ``shape``, with weights drawn from torch's global generator.
 
     Arguments:
-        name: One of ``backbones.names()``, or ``FAMILY:NAME``, whose pretrained weights are not fetched here.
+        name: One of ``backbones.names()``, or ``FAMILY:NAME``, whose pretrained weights are not loaded here.
         shape: The shape of one item, (C, H, W) or (D,).
-        norm_momentum: The batch-norm momentum in place of the backbone's own; nothing to a backbone without batch norm.
+        norm_momentum: The batch-norm momentum instead of the backbone's default; ignored without batch norm.
 
     Example:
         >>> net = create_backbone("wrn-28-2", (3, 32, 32))

@@ -1,4 +1,4 @@
-"""Runs side by side: what was set differently, what they reached, and who won on the same test items."""
+"""Compare runs: settings that differ, accuracies, and paired tests on the same test items."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ __all__ = ["Comparison", "Match", "Row", "compare", "describe", "shown"]
 
 @dataclass(frozen=True)
 class Row:
-    """One run: what it is called here, and what it reached."""
+    """One run of a comparison: its name in it, and its result."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Match:
-    """Two runs on the same test items; ``won`` are those that only the first had right."""
+    """Two runs on the same ``n`` test items; only the first got ``won`` items right, only the second ``lost``."""
 
     first: str
     second: str
@@ -49,18 +49,18 @@ class Match:
     lost: int
     p: float | None
     why_not: str | None
-    """Why the two cannot be compared item by item."""
+    """Why the two cannot be compared item by item; None if they can."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that a comparison says, JSON-ready."""
+    """The content of a comparison, JSON-ready."""
 
     runs: tuple[Row, ...]
     same_data: bool
-    """Whether all were trained on the same data, so that one accuracy may be held against another."""
+    """Whether all were trained on the same data, so that their accuracies are comparable."""
     settings: dict[str, list[Any]]
-    """Fields of the configs that differ, with the value of each run: None where its method has no such choice."""
+    """Config fields that differ, with the value of each run: None if its method has no such setting."""
     matches: tuple[Match, ...]
 
 
@@ -122,7 +122,7 @@ def describe(comparison: Comparison) -> str:
 
 
 def verdict(match: Match) -> str:
-    """What the paired test says, in a sentence."""
+    """The result of the paired test as a sentence."""
     if match.p is None:
         return f"{match.first} and {match.second}: not comparable, {match.why_not}"
     said = "they differ" if match.p < 0.05 else "no clear difference"
@@ -137,7 +137,7 @@ def shown(value: Any) -> str:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
+    """The shortest trailing parts of the paths that distinguish them."""
     parts = [path.resolve().parts for path in paths]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-depth:]) for part in parts]
@@ -169,7 +169,7 @@ Side = tuple[str, Run, Answers | None]
 
 
 def _match(first: Side, second: Side) -> Match:
-    why_not = _not_the_same_items(first, second)
+    why_not = _why_not_comparable(first, second)
     a, b = first[2], second[2]
     if why_not is not None or a is None or b is None:
         return Match(first[0], second[0], 0, 0, 0, None, why_not)
@@ -177,8 +177,8 @@ def _match(first: Side, second: Side) -> Match:
     return Match(first[0], second[0], paired.n, paired.won, paired.lost, paired.p, None)
 
 
-def _not_the_same_items(first: Side, second: Side) -> str | None:
-    """Test items are the same where the data is, where they were drawn alike, and where their classes agree."""
+def _why_not_comparable(first: Side, second: Side) -> str | None:
+    """Why two runs do not have the same test items (same data, same draw, same classes); None if they have."""
     a, b = first[1].config, second[1].config
     if first[2] is None or second[2] is None:
         return f"{first[0] if first[2] is None else second[0]} has no labelled test items"

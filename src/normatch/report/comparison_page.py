@@ -1,4 +1,4 @@
-"""The page of a comparison."""
+"""The HTML page of a comparison."""
 
 from html import escape
 
@@ -34,7 +34,7 @@ def _lead(comparison: Comparison) -> str:
     if not scored:
         return words("None of them held out an item with a known class.", "lead")
     if not comparison.same_data:
-        said = "They were trained on different data, so their accuracies cannot be held against each other."
+        said = "They were trained on different data, so their accuracies cannot be compared."
         return words(said, "lead")
     best = max(scored, key=lambda row: row.accuracy or 0.0)
     return element(
@@ -58,7 +58,7 @@ def _accuracy(comparison: Comparison) -> str:
     ]
     figures = []
     if rows:
-        note = "A dot for each run, on its 95% interval (Wilson). Intervals speak of one run and its test items alone."
+        note = "A dot for each run, on its 95% interval (Wilson). It covers the choice of test items, not of seeds."
         figures.append(figure("Reached", interval_chart("Accuracy of the runs", rows), note=note))
     if series:
         chart = line_chart("Accuracy over training", series, shares=True)
@@ -85,8 +85,8 @@ def _accuracy(comparison: Comparison) -> str:
 def _paired(comparison: Comparison) -> str:
     lead = (
         "Two runs that saw the same test items are compared item by item, which is sharper than comparing intervals: "
-        "items that both have right or wrong say nothing. p is McNemar's exact test, each pair taken by itself; "
-        "with many pairs some are below 0.05 by luck."
+        "items that both have right or wrong do not count. p is McNemar's exact test, for each pair separately; "
+        "with many pairs some are below 0.05 by chance."
     )
     head = ["first run", "second run", "items", "only first right", "only second right", "p"]
     rows = [

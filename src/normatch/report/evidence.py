@@ -1,4 +1,4 @@
-"""What there is to say of a finished run: its files, and where its data is still there, what its model says of it."""
+"""Gather what a report is made from: the files of a finished run and, if the data is there, its predictions."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,12 @@ from normatch.weights import load_model
 __all__ = ["Evidence", "Flow", "Predicted", "gather"]
 
 UNLABELLED_SAMPLE = 5000
-"""Unlabelled items that the model looks at again: enough for the shares of classes, quick without a GPU."""
+"""Number of unlabelled items to predict again: enough for the shares of classes, and fast without a GPU."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Items of the data, and what head and auxiliary classifier predict for them."""
+    """Items of the data, and the predictions of head and auxiliary classifier for them."""
 
     which: Literal["test", "validation", "unlabelled"]
     items: NDArray[np.int64]
@@ -63,7 +63,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a report is made of."""
+    """Everything that a report is made from."""
 
     run: Run
     config: Config
@@ -79,15 +79,15 @@ class Evidence:
     answers: Answers | None
     held_out: Predicted | None
     validation: Predicted | None
-    """Validation items beside a test set."""
+    """Validation items, if there is a test set too."""
     unlabelled: Predicted | None
     flow: Flow | None
     gone: str | None
-    """Why the data could not be read again; None where it was."""
+    """Why the data could not be read again; None if it could."""
 
     @property
     def shown(self) -> Predicted | None:
-        """The items to look at: what was held out, or else unlabelled ones."""
+        """The items to show: the held-out ones or, if there are none, unlabelled ones."""
         return self.held_out or self.unlabelled
 
     @property
@@ -95,14 +95,14 @@ class Evidence:
         return bool(methods.get(self.config.method).views.unlabelled)
 
     def gone_or(self, otherwise: str) -> str:
-        """Why something is not there: the data has gone, or else what the caller says."""
+        """The reason why something is missing: that the data could not be read, or else ``otherwise``."""
         return f"The data could not be read again: {self.gone}." if self.gone else otherwise
 
 
 def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -> Evidence:
-    """Read a finished run and, through the road by which it was trained, its data.
+    """Read a finished run and, in the same way as for training, its data.
 
-    Data that has gone or changed is no error: ``gone`` says so, and what needs no data is there.
+    Missing or changed data is not an error: ``gone`` then has the reason, and all that needs no data is still there.
     """
     run = Run.open(path)
     result, config = run.result, run.config.replace(device=device)
@@ -121,7 +121,7 @@ def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -
         gone = str(error)
     else:
         held, validation, unlabelled = _predict_all(run, corpus, model)
-        # What the run wrote down comes first: another device may round one item to the other side.
+        # Stored predictions take precedence: another device may round differently and change a prediction.
         answers = answers or (_answers(held) if held is not None else None)
     flow = model.flow
     return Evidence(
@@ -143,7 +143,7 @@ def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -
 
 
 def _predict_all(run: Run, corpus: Corpus, model: Model) -> tuple[Predicted | None, Predicted | None, Predicted | None]:
-    """The model on the held-out items, on validation items beside a test set, and on unlabelled ones."""
+    """Predictions for held-out items, for validation items if there is a test set too, and for unlabelled items."""
     split, train = run.split, corpus.train
     held = validation = unlabelled = None
     if run.result["n"]:

@@ -1,4 +1,4 @@
-"""The numbers of a report, all of them JSON-ready: what the page shows and what ``--json`` prints."""
+"""The numbers of a report, JSON-ready: the page shows them and ``--json`` prints them."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,18 +22,18 @@ __all__ = ["Agreement", "Balance", "Calibration", "Case", "Curve", "Findings", "
 T = TypeVar("T")
 
 MOST_CASES = 12
-"""Items shown of each kind."""
+"""Most items shown of each kind."""
 LATENT_SAMPLE = 800
-"""Items whose latents are drawn."""
+"""Most items whose latents are drawn."""
 LEAST_TO_SCALE = 20
-"""Items without which a temperature means nothing."""
+"""Least number of items to fit a temperature on."""
 LEAST_TO_DRAW = 3
-"""Items without which there is no plane of latents."""
+"""Least number of items to draw latents of: two principal components need three points."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Confidence beside accuracy, as it is and after temperature scaling."""
+    """Confidence against accuracy, before and after temperature scaling."""
 
     before: tuple[Bin, ...]
     error_before: float
@@ -41,26 +41,26 @@ class Calibration:
     error_after: float | None
     temperatures: tuple[float, ...]
     how: str
-    """On which items the temperature was fitted; or why there is none."""
+    """A sentence on the items on which the temperature was fitted, or on why none was."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How often each class is a pseudo-label, and how often it is the truth where that is known."""
+    """How often each class is a pseudo-label, and how often it is the true class, where known."""
 
     n: int
     of: int
-    """Unlabelled items in all, of which ``n`` were predicted again."""
+    """Number of all unlabelled items, of which ``n`` were predicted again."""
     known: int
     learnt: int
-    """How many of the known are labelled items of the run, which it learns by heart."""
+    """Number of known ones that are labelled items of the run, whose labels it has been trained on."""
     pseudo: list[int]
     truth: list[int]
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Head and auxiliary classifier on the same items; accuracies are None where no class is known."""
+    """Head and auxiliary classifier on the same items; accuracies are None if no class is known."""
 
     of: str
     n: int
@@ -72,7 +72,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Case:
-    """One item: what the head says, what the auxiliary classifier says, and the truth where it is known."""
+    """One item: the predictions of head and auxiliary classifier, and the true class if known."""
 
     item: int
     truth: str | None
@@ -81,7 +81,7 @@ class Case:
     auxiliary: str | None
     auxiliary_confidence: float | None
     file: str | None = None
-    """Where it lies in the data's folder; None for what is no file, and where the data has gone."""
+    """Its path in the data's folder; None if it is not a file, or the data could not be read."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Latents:
     labels: list[int]
     coloured_by: str
     centres: list[tuple[float, float] | None]
-    """Means of the points of each class; None where it has none."""
+    """Mean of the points of each class; None if it has none."""
     means: list[tuple[float, float]]
     """Means of the Gaussians of the flow's mixture."""
     scales: list[float]
@@ -103,12 +103,12 @@ class Latents:
 
 @dataclass(frozen=True)
 class Findings:
-    """A run in numbers. What is None could not be found; ``left_out`` says why."""
+    """A run in numbers. Fields that could not be determined are None; ``left_out`` has the reasons."""
 
     name: str
     method: str
     auxiliary: str | None
-    """What the second classifier is called."""
+    """The name of the second classifier."""
     classes: tuple[str, ...]
     evaluated_on: str | None
     n: int
@@ -131,7 +131,7 @@ class Findings:
 
 
 def examine(evidence: Evidence) -> Findings:
-    """Everything that can be said of a run from the evidence."""
+    """All findings that the evidence allows."""
     left_out: dict[str, str] = {}
 
     def found(name: str, value: T | str) -> T | None:
@@ -178,7 +178,7 @@ def examine(evidence: Evidence) -> Findings:
 
 
 def curves_of(records: list[dict[str, Any]]) -> dict[str, Curve]:
-    """Each metric over the steps. Accuracies stay as they are; of longer curves, neighbours are averaged."""
+    """Each metric over the steps. Accuracies stay as they are; long curves of others are thinned by averaging."""
     names = dict.fromkeys(name for record in records for name in record)
     curves: dict[str, Curve] = {}
     for name in names:
@@ -262,7 +262,7 @@ def _agreement(evidence: Evidence) -> Agreement | str:
 
 
 def _disputed(evidence: Evidence) -> list[Case]:
-    """Items on which the two name different classes, the largest total variation ½ Σ |p_d − p_n| first."""
+    """Items for which both name different classes, those of largest total variation ½ Σ |p_d − p_n| first."""
     items = evidence.shown
     assert items is not None
     assert items.auxiliary is not None
@@ -345,7 +345,7 @@ def _principal(centred: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple
     """The first two principal components (2, D) of centred rows, and the shares of the variance they explain."""
     _, singular, components = np.linalg.svd(centred, full_matrices=False)
     first = components[:2]
-    # A component's sign is arbitrary: its largest entry is positive, so that the same run gives the same picture.
+    # The sign of a component is arbitrary: make its largest entry positive, so that pictures are reproducible.
     signs = np.sign(first[np.arange(2), np.abs(first).argmax(1)])
     variance = singular**2
     share = variance[:2] / max(float(variance.sum()), np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""The pieces that pages are made of: sections, figures, tables that scroll inside themselves."""
+"""Building blocks of pages: sections, figures, scrolling tables."""
 
 from collections.abc import Sequence
 from html import escape
@@ -14,7 +14,7 @@ def words(text: str, class_: str | None = None) -> str:
 
 
 def share(value: float | None, n: int = 0) -> str:
-    """A share in per cent: two decimals where more than a thousand items stand behind it; a dash where it is unknown.
+    """A share in percent: with two decimals if it is of more than a thousand items ``n``; a dash if it is None.
 
     >>> share(0.9611, 360), share(0.84491, 10_000), share(None)
     ('96.1%', '84.49%', '–')
@@ -23,7 +23,7 @@ def share(value: float | None, n: int = 0) -> str:
 
 
 def section(name: str, title: str, *body: str) -> str:
-    """A part of the page with a heading, which the list of contents links to."""
+    """A section of the page with a heading, to which the table of contents links."""
     heading = element("h2", escape(title), id=f"{name}-title")
     return element("section", heading, *body, id=name, aria_labelledby=f"{name}-title")
 
@@ -35,12 +35,12 @@ def figure(title: str, *body: str, note: str | None = None, class_: str | None =
 
 
 def cards(*figures: str) -> str:
-    """Figures side by side where there is room, one below the other on a phone."""
+    """Figures side by side if there is room, else (as on a phone) one below the other."""
     return element("div", *figures, class_="cards")
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, prose: bool = False) -> str:
-    """Rows whose first cell names them. Columns of numbers stand to the right; cells of ``prose`` may be broken."""
+    """A table whose rows are named by their first cell. Columns of numbers are right-aligned; ``prose`` wraps lines."""
     kinds = ["n" if i and _is_numbers([row[i] for row in rows]) else None for i in range(len(head))]
     top = element(
         "tr", *(element("th", escape(h), scope="col", class_=kind) for h, kind in zip(head, kinds, strict=True))

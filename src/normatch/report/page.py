@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing else, made of sections."""
+"""The page of a report: one self-contained HTML file, made of sections."""
 
 import json
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ def page(findings: Findings, pictures: dict[int, str]) -> str:
 
 
 def shell(title: str, top: str, sections: Iterable[tuple[str, str, str]], numbers: Any) -> str:
-    """A whole page: style, contents, sections, and all its numbers for programs, under the id ``numbers``."""
+    """A whole page: style, contents, sections, and all its numbers as JSON in the element with the id ``numbers``."""
     shown = list(sections)
     links = (element("li", element("a", escape(heading), href=f"#{name}")) for name, heading, _ in shown)
     body = element(
@@ -62,7 +62,7 @@ def shell(title: str, top: str, sections: Iterable[tuple[str, str, str]], number
         element("footer", f"Made by normatch {normatch.__version__}. All numbers of this page are in it as JSON."),
     )
     style = chart_style() + files("normatch.report").joinpath("style.css").read_text(encoding="utf-8")
-    # A "<" inside the data could end the script element; JSON allows it to be written as an escape.
+    # A "<" inside the data could end the script element; in JSON it can be escaped.
     data = json.dumps(numbers, allow_nan=False).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -1,4 +1,4 @@
-"""Images of the data as PNG data URIs, small enough to live inside a page."""
+"""Images of the data as PNG data URIs, small enough to be embedded in a page."""
 
 import base64
 import io
@@ -13,11 +13,11 @@ from normatch.report.findings import Findings
 __all__ = ["data_uri", "pictures_of"]
 
 LARGEST = 128
-"""Side in pixels beyond which an image is made smaller."""
+"""Largest side in pixels; larger images are scaled down."""
 
 
 def pictures_of(evidence: Evidence, findings: Findings) -> dict[int, str]:
-    """The images of the items that the page shows, by their number; none for feature vectors or where data has gone."""
+    """The images of the items on the page, by number; empty for feature vectors or if the data could not be read."""
     items = evidence.shown
     if items is None or not items.dataset.is_images:
         return {}
@@ -27,7 +27,7 @@ def pictures_of(evidence: Evidence, findings: Findings) -> dict[int, str]:
 
 
 def data_uri(image: NDArray[np.uint8]) -> str:
-    """A uint8 image (H, W, C) as a PNG inside an address."""
+    """A uint8 image (H, W, C) as a data URI of a PNG."""
     # Imported here: training does not need Pillow.
     from PIL import Image
 

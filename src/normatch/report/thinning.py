@@ -1,4 +1,4 @@
-"""Long curves with few points, in the two ways that a reader needs: smoothed to look at, sampled to keep."""
+"""Thin long curves to few points, in two ways: averaged for display, sampled for storage."""
 
 import math
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ __all__ = ["MOST_POINTS", "Curve", "averaged", "sampled"]
 T = TypeVar("T")
 
 Curve = list[tuple[int, float | None]]
-"""Steps and values; None where nothing was counted."""
+"""(step, value) pairs; the value is None where nothing was counted."""
 
 MOST_POINTS = 300
-"""Points of a curve, at most: more cannot be seen, and a page or a file of a long run would be heavy."""
+"""Most points of a curve: more cannot be seen, and would make the page or file of a long run large."""
 
 
 def averaged(curve: Curve) -> Curve:
-    """Neighbours averaged, at the step of the last of them; the last group may be smaller than the others.
+    """The curve with groups of neighbours averaged, at the step of the last of each; the last group may be smaller.
 
     >>> averaged([(step, float(step)) for step in range(1, 602)])[-2:]
     [(600, 599.0), (601, 601.0)]
@@ -27,7 +27,7 @@ def averaged(curve: Curve) -> Curve:
 
 
 def sampled(points: list[T]) -> list[T]:
-    """Points as they are, evenly spaced, the last among them.
+    """An evenly spaced selection of the points, including the last.
 
     >>> sampled(list(range(602)))[:2], sampled(list(range(602)))[-1]
     ([1, 4], 601)
@@ -37,7 +37,7 @@ def sampled(points: list[T]) -> list[T]:
 
 
 def _size(count: int) -> int:
-    """How many points become one."""
+    """The number of points that become one."""
     return max(1, math.ceil(count / MOST_POINTS))
 
 

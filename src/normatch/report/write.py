@@ -1,4 +1,4 @@
-"""From a run's folder to the file of its report."""
+"""Write the report of a run, or of a comparison, to a file."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def write_report(
     data_root: Path | None = None,
     device: Device = "auto",
 ) -> Path:
-    """Write the page of a finished run, ``RUN/report.html`` by default, and say where it is."""
+    """Write the page of a finished run, ``RUN/report.html`` by default, and return its path."""
     place = out or Run.open(run).path / "report.html"
     must_be_free(place, force=True)
     evidence = gather(run, data_root, device)
@@ -35,7 +35,7 @@ def write_report(
 
 
 def numbers_of(run: Path, *, data_root: Path | None = None, device: Device = "auto") -> dict[str, Any]:
-    """The numbers of that page, JSON-ready."""
+    """The numbers of the page of a run, JSON-ready."""
     numbers: dict[str, Any] = to_json(examine(gather(run, data_root, device)))
     return numbers
 
@@ -50,7 +50,7 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
 def write_page(place: Path, markup: str) -> None:
     try:
         with replacing(place) as part:
-            # A file's name need not be text; a page is.
+            # File names that are not valid text are written with escapes.
             part.write_text(markup, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UserError(f"cannot write {place} ({error.strerror}): choose another --out") from error

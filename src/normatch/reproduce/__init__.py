@@ -1,1 +1,1 @@
-"""The paper's tables and figures by one command: plans, runs, results as data, and the page that is made of them."""
+"""Reproduce the paper's tables and figures by one command: plans, runs, results as JSON, and a page made from them."""

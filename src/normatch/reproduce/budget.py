@@ -1,4 +1,4 @@
-"""How much of the paper's schedule a run gets."""
+"""Budgets: how much of the paper's schedule a run gets."""
 
 import math
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from normatch.reproduce.paper import Trial
 __all__ = ["BETWEEN_EVALUATIONS", "EVALUATIONS", "Budget", "in_steps", "scaled"]
 
 EPOCHS = 300
-"""Of ``--budget 300``: the schedule of the paper's analysis (Section 4.2), for its other tables too."""
+"""Most epochs with ``--budget 300``: the schedule of the paper's analysis (Section 4.2), here for all tables."""
 
 QUICK = 1024
-"""Steps of ``--budget quick``, at most."""
+"""Most steps with ``--budget quick``."""
 
 BETWEEN_EVALUATIONS = 1024
-"""Steps, unless a run is so short that it would have fewer than ``EVALUATIONS``."""
+"""Steps between evaluations, unless a run would then have fewer than ``EVALUATIONS``."""
 
 EVALUATIONS = 20
-"""At the least: the mean of so many last ones is what the published code reports."""
+"""Least number of evaluations: the published code reports the mean of the last 20."""
 
 QUICK_SHARE = 0.1
-"""Of a schedule that is short itself."""
+"""Largest share of a schedule that ``--budget quick`` runs."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """``full``: the paper's schedule. ``300``: at most 300 epochs of it. ``quick``: to see it work. Else what each run
-    gets: minutes, or with ``20480steps`` steps."""
+    """``full``: the paper's schedule. ``300``: at most 300 epochs. ``quick``: a short trial. Else the minutes of each
+    run, or its steps as in ``20480steps``."""
 
     text: str
     minutes: float | None = None
@@ -36,7 +36,8 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """
+        """The budget that ``text`` describes.
+
         >>> Budget.parse("7.5").minutes, Budget.parse("20480steps").steps
         (7.5, 20480)
         """
@@ -55,7 +56,7 @@ class Budget:
         raise UserError(f"budget is {text!r}: give full, 300, quick, the minutes that each run may take, or 20480steps")
 
     def apply(self, trial: Trial, seed: int, stand_in: str | None = None, in_time: int | None = None) -> Config:
-        """The trial's config within the budget; ``in_time`` are the steps that fit into one of minutes."""
+        """The trial's config within the budget; ``in_time`` is the number of steps that fit into its minutes."""
         if self.text == "full":
             return trial.config(seed, stand_in)
         short = trial.config(seed, stand_in, EPOCHS)
@@ -75,9 +76,9 @@ class Budget:
 
 
 def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -> Config:
-    """The trial in ``steps``, or in its whole schedule where that is less.
+    """The trial's config scaled to ``steps``, at most to its whole schedule.
 
-    What is shorter than 300 epochs is 300 epochs made shorter, whatever the paper's schedule for the trial is.
+    If that is less than 300 epochs, a schedule of 300 epochs is scaled, whatever the paper's schedule for the trial.
     """
     short = trial.config(seed, stand_in, EPOCHS)
     if steps <= short.steps:
@@ -87,9 +88,9 @@ def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -
 
 
 def scaled(config: Config, steps: int) -> Config:
-    """The whole schedule of ``config`` in ``steps``: what is counted in epochs (ramps, records) shrinks with them.
+    """The whole schedule of ``config`` scaled to ``steps``, including all that is counted in epochs (ramps, records).
 
-    An epoch is shorter then, but there are as many; evaluations stay rare enough to cost little.
+    The number of epochs stays the same and each gets shorter; evaluations stay rare enough to cost little.
     """
     if steps == config.steps:
         return config

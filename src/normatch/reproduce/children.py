@@ -1,4 +1,4 @@
-"""Work in processes of their own: several runs at once, each with a fresh GPU context, none outliving this process."""
+"""Child processes: several runs at once, each with a fresh GPU context, none outliving this process."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -21,9 +21,9 @@ Task = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 def side_by_side(tasks: Iterable[Task], at_once: int) -> Iterator[tuple[int, bool]]:
-    """Do the tasks, ``at_once`` at a time; the number of each as it ends, and whether it went well.
+    """Run the tasks, ``at_once`` at a time; yield the number of each when it ends, and whether it succeeded.
 
-    A task that fails has said why on standard error. Those under way are ended where the caller stops listening.
+    A failed task has printed the reason on standard error. If the generator is closed, running tasks are terminated.
     """
     waiting = list(enumerate(tasks))[::-1]
     threads = max(1, torch.get_num_threads() // at_once)
@@ -46,7 +46,7 @@ def side_by_side(tasks: Iterable[Task], at_once: int) -> Iterator[tuple[int, boo
 
 
 def apart(action: Callable[..., None], *arguments: Any) -> None:
-    """Do one thing in a process of its own, so that what it leaves on the GPU goes with it."""
+    """Run one task in a child process, so that the GPU memory it uses is freed at its end."""
     for _ in side_by_side([(action, arguments)], 1):
         pass
 
@@ -64,7 +64,7 @@ def _work(threads: int, action: Callable[..., None], *arguments: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent must not leave a run behind, which the next one would start a second time."""
+    """End this process when its parent ends, even if killed: a later call would otherwise start the same run again."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""How long a grid will take here: a few steps of each recipe are timed once, and the times kept beside the runs."""
+"""Estimate how long runs will take: a few steps of each recipe are timed once, and the times stored with the runs."""
 
 import dataclasses
 import math
@@ -20,9 +20,9 @@ __all__ = ["Paces"]
 
 
 class Paces:
-    """The speed of each recipe on this machine, measured with NorMatch and taken for all methods.
+    """The speed of each recipe on this machine, measured with NorMatch and used for all methods.
 
-    What was measured stays in a file, so that a budget of minutes means the same steps when a grid goes on.
+    Measurements are stored in a file, so that a budget of minutes gives the same steps when a grid is continued.
     """
 
     def __init__(self, file: Path, **where: Any) -> None:
@@ -45,7 +45,7 @@ class Paces:
             ) from error
 
     def steps_in(self, minutes: float, recipe: str) -> int:
-        """Steps of a run that takes so long: whole thousands, where there are any."""
+        """Steps of a run of ``minutes``, rounded down to a multiple of 1024 if there are as many."""
         measured = self.of(recipe)
         steps = min(
             measured.steps_in(minutes, every=BETWEEN_EVALUATIONS), measured.steps_in(minutes, evaluations=EVALUATIONS)
@@ -58,7 +58,7 @@ class Paces:
         return steps if steps < 1024 else steps // 1024 * 1024
 
     def seconds_left(self, planned: Planned) -> float:
-        """What a run will still take."""
+        """Estimated seconds until a run is finished."""
         if planned.finished:
             return 0.0
         measured = self.of(planned.recipe)

@@ -1,4 +1,4 @@
-"""Results put into the places of a table that they answer."""
+"""Fill the cells of a table with the results that answer them."""
 
 import math
 import statistics
@@ -17,15 +17,15 @@ __all__ = ["Answer", "Filled", "Gain", "answers", "value"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What our runs say to one cell at one number of steps: each seed's result."""
+    """Our results for one cell at one number of steps, one per seed."""
 
     steps: int
     whole: int
-    """Steps of the paper's schedule, or of the stand-in's own."""
+    """Steps of the paper's schedule, or of the stand-in's."""
     results: tuple[Result, ...]
 
     def values(self, measure: Measure = "accuracy") -> list[float]:
-        """In percent or millions, of the runs that came to an end."""
+        """The values of the successful runs, in percent or millions."""
         found = (value(result, measure) for result in self.results)
         return [number for number in found if number is not None]
 
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Gain:
-    """A row over the first one, label seed by label seed, at one number of steps."""
+    """Differences in accuracy between a row and the first row, one per label seed, at one number of steps."""
 
     row: str
     paper: float | None
@@ -54,7 +54,7 @@ class Gain:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where the mean over all seeds would lie, with a confidence of 95 % by Student's t."""
+        """The 95 % confidence interval of the mean difference over all seeds, by Student's t."""
         if self.spread is None:
             return None
         n = len(self.each)
@@ -63,7 +63,7 @@ class Gain:
 
 
 def value(result: Result, measure: Measure) -> float | None:
-    """A number of a result in the paper's units."""
+    """A measure of a result in the paper's units; None if there is none."""
     if measure in ("weights", "products"):
         count = result.weights if measure == "weights" else result.products
         return None if count is None else count / 1e6
@@ -72,11 +72,11 @@ def value(result: Result, measure: Measure) -> float | None:
 
 
 def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None = None) -> list[Answer]:
-    """What the results say to a trial: the longest runs first."""
+    """The answers to a trial among the results, the longest runs first."""
     if trial is None:
         return []
     lengths = {result.config.steps for result in results}
-    # Seeds are no part of a question, so one of them stands for all.
+    # A question does not depend on the seed, so any seed will do.
     asked = {steps: question(in_steps(trial, 0, steps, stand_in)) for steps in lengths}
     found: dict[int, list[Result]] = {}
     for result in results:
@@ -93,7 +93,7 @@ def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None
 class Filled:
     """A study and the results that may answer it.
 
-    With ``stand_in`` the runs of that recipe, whose schedule is shorter, answer in the place of the study's own.
+    With ``stand_in``, runs of that recipe, whose schedule is shorter, replace those of the study's recipe.
     """
 
     study: Study
@@ -102,7 +102,7 @@ class Filled:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of the study; with a stand-in, none that asks what an earlier one has asked."""
+        """The rows of the study; with a stand-in, without rows whose configs equal those of an earlier row."""
         if self.stand_in is None:
             return list(self.study.rows)
         different: dict[str, Row] = {}
@@ -112,11 +112,11 @@ class Filled:
         return list(different.values())
 
     def answers(self, trial: Trial | None) -> list[Answer]:
-        """What the results say to a trial: the longest runs first."""
+        """The answers to a trial, the longest runs first."""
         return answers(trial, self.results, self.stand_in)
 
     def cells(self) -> list[dict[str, Any]]:
-        """Every cell as JSON values: the paper's numbers, and ours at each number of steps."""
+        """All cells, JSON-ready: the paper's numbers, and ours at each number of steps."""
         return [
             {
                 "row": row.name,
@@ -129,7 +129,7 @@ class Filled:
         ]
 
     def gains(self) -> list[Gain]:
-        """Every row of a study of one column over its first, where both have runs of the same seeds and steps."""
+        """The gains of all rows over the first, for a study of one column, from runs with equal seeds and steps."""
         first, *others = self.rows
         return [gain for row in others for gain in self._gains(first, row)] if len(first.cells) == 1 else []
 
@@ -145,16 +145,16 @@ class Filled:
 
     def _gains(self, first: Row, row: Row) -> Iterator[Gain]:
         (base,), (cell,) = first.cells, row.cells
-        ground = {answer.steps: answer for answer in self.answers(base.trial)}
+        base_answers = {answer.steps: answer for answer in self.answers(base.trial)}
         for answer in self.answers(cell.trial):
-            if answer.steps not in ground:
+            if answer.steps not in base_answers:
                 continue
-            theirs = {result.seed: value(result, "accuracy") for result in ground[answer.steps].results}
-            ours = {result.seed: value(result, "accuracy") for result in answer.results}
+            base_values = {result.seed: value(result, "accuracy") for result in base_answers[answer.steps].results}
+            row_values = {result.seed: value(result, "accuracy") for result in answer.results}
             each = [
                 reached - start
-                for seed, reached in ours.items()
-                if reached is not None and (start := theirs.get(seed)) is not None
+                for seed, reached in row_values.items()
+                if reached is not None and (start := base_values.get(seed)) is not None
             ]
             if each:
                 yield Gain(row.name, _paper_gain(base, cell), answer.steps, tuple(each))

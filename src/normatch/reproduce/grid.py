@@ -1,4 +1,4 @@
-"""The runs behind tables and figures: each once, with the folder it lives in and how far it is."""
+"""The runs that tables and figures need: each once, with its folder and its progress."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Planned:
         return (self.folder / "config.json").is_file()
 
     def steps_done(self) -> int:
-        """Steps that need not be done again."""
+        """Steps that are finished or saved in a checkpoint."""
         return self.config.steps if self.finished else newest_step(self.folder / "checkpoint")
 
     def run(self) -> Run:
@@ -49,9 +49,9 @@ class Planned:
 
 
 def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None, tuple[Study, ...]]:
-    """The recipe of fewest labels that brings ``data``, and the studies that it can stand in for.
+    """The recipe for ``data`` with the fewest labels, and the studies for which it can stand in.
 
-    None where it is the studies' own.
+    The recipe is None if it is the studies' own.
     """
     if data is None:
         return None, tuple(studies)
@@ -62,7 +62,7 @@ def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None
         raise UserError(f"data is {data!r}, which no recipe is for: choose from {', '.join(known)}")
     movable = tuple(study for study in studies if study.movable)
     if not movable:
-        raise UserError(f"{studies[0].name} compares data sets, and {data!r} is none of its own: leave --data out")
+        raise UserError(f"{studies[0].name} compares data sets, and {data!r} is not one of them: leave --data out")
     fewest = min(found, key=lambda name: found[name])
     return None if fewest == ANALYSED else fewest, movable
 
@@ -78,10 +78,10 @@ def plan_runs(
     without: Collection[str] = (),
     **where: object,
 ) -> list[Planned]:
-    """All runs of the studies, each once: seed by seed, so that a grid that is stopped has whole rows of few seeds.
+    """All runs of the studies, each once, ordered by seed, so that a grid stopped early has all rows for some seeds.
 
-    ``steps_in_time`` are the steps that fit into a budget of minutes, by recipe; ``without`` are recipes that cannot be
-    trained. ``where`` are fields of the config that say where to train, such as the device.
+    ``steps_in_time`` has the steps that fit into a budget of minutes, by recipe; ``without`` are recipes that cannot be
+    trained. ``where`` are config fields that determine where to train, such as the device.
     """
     planned: dict[str, Planned] = {}
     for seed in seeds:
@@ -99,7 +99,7 @@ def plan_runs(
 
 
 def keep(planned: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
-    """Those whose name has one of the words of ``only`` in it; all where there are none."""
+    """The runs whose name contains one of the words in ``only``; all runs if it is empty."""
     kept = [run for run in planned if not only or any(word in run.name for word in only)]
     if not kept:
         names = sorted({run.name.rpartition("-seed")[0] for run in planned})

@@ -1,4 +1,4 @@
-"""The page of results: for each table and figure the paper's numbers, ours, and the files that ours come from."""
+"""The page of results: for each table and figure the paper's numbers, ours, and the files with our results."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from normatch.reproduce.results import Result
 __all__ = ["Linked", "plain", "relative", "section", "table"]
 
 Linked = Callable[[Result], str]
-"""The address of a result's file, seen from the page."""
+"""Returns the link to a result's file, relative to the page."""
 
 MEASURES: dict[Measure, str] = {
     "accuracy": "accuracy",
@@ -47,7 +47,7 @@ def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> s
 
 
 def plain(filled: Filled) -> str:
-    """The same for a terminal."""
+    """A study as text for a terminal."""
     rows = [row[:-1] for row in table(filled, lambda result: "")]
     lines = [_title(filled), *aligned(rows)]
     found = filled.gains()
@@ -57,7 +57,7 @@ def plain(filled: Filled) -> str:
 
 
 def table(filled: Filled, linked: Linked) -> list[list[str]]:
-    """A head and a line for each cell that this package can answer, once for each number of steps that was run."""
+    """A header, and a line for each cell that this package can answer and each number of steps that was run."""
     study, stand_in = filled.study, filled.stand_in
     several = len(study.columns) > 1
     head = ["", *(["data, labels"] if several else [])]
@@ -77,7 +77,7 @@ def table(filled: Filled, linked: Linked) -> list[list[str]]:
 
 
 def relative(folder: str) -> Linked:
-    """Links to files of ``folder``, which is written as the page sees it."""
+    """Links to the files in ``folder``, a path relative to the page."""
     return lambda result: f"{folder}/{result.path.name}"
 
 

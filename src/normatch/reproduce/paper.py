@@ -1,4 +1,4 @@
-"""What the paper reports, as data: each table and figure, its numbers, and the run of ours that answers each."""
+"""The paper's results as data: each table and figure, its numbers, and the run of ours that answers each number."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ ANALYSED = "cifar10-40"
 """The recipe of the paper's analysis (Section 4.2)."""
 
 Measure = Literal["accuracy", "confident", "weights", "products"]
-"""What a cell counts: accuracy; the share of pseudo-labels above 0.95 (Table 3); the weights, and the multiply-adds for
-one item, that the auxiliary classifiers add (Table 2)."""
+"""What a cell measures: accuracy; the share of pseudo-labels above 0.95 (Table 3); the weights of the auxiliary
+classifiers, and their multiply-adds for one item (Table 2)."""
 
 
 @dataclass(frozen=True)
@@ -25,41 +25,41 @@ class Score:
 
     value: float
     spread: float | None = None
-    """What stands behind ±."""
+    """The number after ±."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of the paper's protocol, but for its seed."""
+    """A run of the paper's protocol, except for its seed."""
 
     name: str
-    """What it trains: unique among the trials of a recipe, but for the number of epochs."""
+    """A name for what it trains: unique among the trials of a recipe, except for the number of epochs."""
     recipe: str = ANALYSED
     epochs: int = 300
     """Epochs of the whole schedule: the analysis has 300 (Section 4.2), the comparison 1024, Mini-ImageNet 600."""
     method: str = "normatch"
     settings: dict[str, Any] = field(default_factory=dict)
-    """What differs from the recipe's settings."""
+    """Settings that differ from the recipe's."""
 
     def config(self, seed: int, stand_in: str | None = None, most_epochs: int | None = None) -> Config:
-        """The whole schedule of the trial, or ``most_epochs`` of it: shorter, but complete in itself.
+        """The config of the trial's whole schedule, or of a complete schedule of at most ``most_epochs``.
 
-        A ``stand_in`` is another recipe; its own schedule counts as whole where it is shorter.
+        ``stand_in`` is another recipe to use, whose whole schedule may be shorter.
         """
         base = recipes.get(stand_in or self.recipe).build().replace(method=self.method, seed=seed)
         steps = min(base.steps, min(self.epochs, most_epochs or self.epochs) * base.epoch)
         return base.replace(
             steps=steps,
-            # A data set's own labelled subsets take the place of draws by seed.
+            # If the data set has predefined labelled subsets, the seed selects one of them.
             fold=None if base.fold is None else seed,
-            # All views go through the network together in the paper, whatever a stand-in does by itself.
+            # As in the paper, all views pass through the network together, even if a stand-in's recipe differs.
             settings=dataclasses.replace(base.settings, **{"passes": "joint"} | self.settings),
         )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table: what the paper has there, and the trial that answers it, where this package can."""
+    """A cell of a table: the paper's numbers, and the trial that answers it, if this package has one."""
 
     paper: dict[Measure, Score]
     trial: Trial | None = None
@@ -84,7 +84,7 @@ class Study:
     columns: tuple[str, ...] = ("",)
     measures: tuple[Measure, ...] = ("accuracy",)
     movable: bool = True
-    """Whether it says something of the method, so that another data set can stand in, or of its data sets."""
+    """Whether another data set can stand in: True if the study is about the method, False if about data sets."""
 
     def trials(self) -> Iterator[Trial]:
         """Each trial once, row by row."""
@@ -98,7 +98,7 @@ class Study:
 
 
 def find_studies(name: str) -> tuple[Study, ...]:
-    """The study of that name, or all of them."""
+    """The study of that name, or all studies for ``all``."""
     if name == "all":
         return tuple(STUDIES.values())
     if name not in STUDIES:
@@ -197,7 +197,7 @@ def _comparison() -> Study:
         "CIFAR-100, 10000": "cifar100-10000",
         "STL-10, 1000": "stl10-1000",
     }
-    # One line a method, in the order of the columns.
+    # One line per method, in the order of the columns.
     numbers = {
         "Π-Model": "– 45.74±3.97 58.99±0.38 – 42.75±0.48 62.12±0.11 –",
         "Mean Teacher": "– 67.68±2.30 90.81±0.19 – 46.09±0.57 64.17±0.24 –",
@@ -256,7 +256,7 @@ def _mini_imagenet() -> Study:
 
 
 def _sensitivity() -> Study:
-    """Figure 5. Of its points the text gives λ = 0 and 1e-6; it says that larger ones harm."""
+    """Figure 5. The text gives the accuracies at λ = 0 and 1e-6 only, and says that larger λ are worse."""
     known = {"0": (NCUE, 92.78), "1e-6": (NCUE_NUM, 93.41)}
     rows = []
     for weight in ("0", "1e-7", "1e-6", "1e-5", "1e-4", "1e-3"):
@@ -313,4 +313,4 @@ _DOUBTFUL = Study(
 STUDIES: dict[str, Study] = {
     study.name: study for study in (*_ANALYSIS, _comparison(), _mini_imagenet(), *_FIGURES, _DOUBTFUL)
 }
-"""By name, in the order of the paper; then the questions that it leaves open."""
+"""All studies by name, in the order of the paper; then those of what it leaves open."""

@@ -1,4 +1,4 @@
-"""Figures 3, 4 and 5 drawn from our runs, with what the paper states of its own beside them."""
+"""Figures 3, 4 and 5 drawn from our runs, next to what the paper states about its own."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from normatch.reproduce.fill import Answer, Filled
 __all__ = ["Drawing", "draw"]
 
 SECOND = "flow"
-"""What the second classifier is called in the legends."""
+"""Name of the second classifier in the legends."""
 
 STATED = {
     "figure3": {
@@ -29,12 +29,12 @@ STATED = {
         "pseudo/uncertainty_auxiliary": "higher than the head's",
     },
 }
-"""What Section 4.2 says of the curves' ends, in percent."""
+"""What Section 4.2 states about the ends of the curves, in percent."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture's file, its title, and in Markdown what it shows in numbers."""
+    """The file of a picture, its title, and its numbers in Markdown."""
 
     title: str
     path: str
@@ -42,7 +42,7 @@ class Drawing:
 
 
 def draw(filled: Filled, folder: Path, seen_as: str) -> Drawing | None:
-    """Draw a figure into ``folder``, which the page calls ``seen_as``; None for a table, or where no run is done."""
+    """Draw a figure into ``folder``, to which the page refers as ``seen_as``; None for a table, or without results."""
     study, stand_in = filled.study, filled.stand_in
     file = f"{study.name}-{stand_in}.svg" if stand_in else f"{study.name}.svg"
     if study.name in STATED:
@@ -61,7 +61,7 @@ def draw(filled: Filled, folder: Path, seen_as: str) -> Drawing | None:
 
 
 def _curves(filled: Filled) -> tuple[str, str] | None:
-    """The curves of the longest run, of its first seed."""
+    """The curves of the first seed of the longest runs, and their ends in a table."""
     study = filled.study
     found = filled.answers(study.rows[0].cells[0].trial)
     ended = (r for answer in found for r in answer.results if r.failed is None)
@@ -89,7 +89,7 @@ def _curves(filled: Filled) -> tuple[str, str] | None:
 
 
 def _intervals(filled: Filled) -> tuple[str, str] | None:
-    """Accuracy at each value, of the number of steps at which most values have been run, the larger of equals."""
+    """Accuracy at each value of λ, at the number of steps for which most values have results (the larger in a tie)."""
     study = filled.study
     found = [(row, answer) for row in study.rows for answer in filled.answers(row.cells[0].trial)]
     steps = [answer.steps for _, answer in found if answer.values()]

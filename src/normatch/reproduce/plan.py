@@ -1,4 +1,4 @@
-"""What a call of ``normatch reproduce`` will do: which runs, how far each is, how long the others will take here."""
+"""Plan a call of ``normatch reproduce``: its runs, their progress, and the estimated time of those left."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,31 +24,31 @@ from normatch.reproduce.paper import Study, find_studies
 __all__ = ["Plan", "make_plan"]
 
 MARGIN = 2
-"""A run must have this many times the memory of its tensors: a process needs more than those."""
+"""GPU memory to allow for a run, as a multiple of that of its tensors: a process needs more than its tensors."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call of ``reproduce`` will do."""
+    """The plan of a call of ``reproduce``."""
 
     studies: tuple[Study, ...]
     budget: Budget
     stand_in: str | None
     runs: tuple[Planned, ...]
     left: dict[str, float]
-    """Seconds that each run will still take, about, by name."""
+    """Estimated seconds left of each run, by name."""
     missing: dict[str, str]
-    """Why a recipe's data cannot be read, by recipe: its runs are left out."""
+    """For recipes whose data cannot be read, and whose runs are left out: the reason."""
     at_once: int
     ahead: int
-    """Runs that get ready while others train."""
+    """Number of runs that get ready while others train."""
     hidden: float
-    """Seconds of starting that pass while other runs train, about."""
+    """Estimated seconds of start-up that overlap with the training of other runs."""
     out: Path
 
     @property
     def results(self) -> Path:
-        """The folder with a file for each run that has ended."""
+        """The folder with a result file for each run that has ended."""
         return self.out / "results"
 
     @property
@@ -56,11 +56,11 @@ class Plan:
         return [run for run in self.runs if not run.finished]
 
     def whole(self, run: Planned) -> int:
-        """Steps of the schedule that a run is the whole or a part of."""
+        """Steps of the whole schedule of a run's trial, of which the run may be a shortened version."""
         return run.trial.config(run.config.seed, self.stand_in).steps
 
     def to_json(self) -> dict[str, Any]:
-        """The plan for a program."""
+        """The plan, JSON-ready."""
         runs = [
             {
                 "name": run.name,
@@ -76,7 +76,7 @@ class Plan:
         return {"budget": self.budget.text, "runs": runs, "missing": self.missing, "at_once": self.at_once}
 
     def describe(self) -> str:
-        """The plan and its estimated time."""
+        """The plan and its estimated time, as text."""
         rows = [["run", "label seeds", "steps", "of the schedule", "finished", "about"]]
         alike: dict[str, list[Planned]] = {}
         for run in self.runs:
@@ -115,7 +115,7 @@ def make_plan(
     at_once: int = 1,
     out: Path = Path("runs/reproduce"),
 ) -> Plan:
-    """Which runs a table or figure needs, which of them are done, and how long the others will take here."""
+    """Plan the runs of a table or figure, and estimate the time of those not finished."""
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds are {' '.join(map(str, seeds)) or 'none'}: give different numbers from 0 on")
     if at_once < 1:
@@ -130,8 +130,8 @@ def make_plan(
     if len(missing) == len(wanted):
         raise UserError(next(iter(missing.values())))
     paces = Paces(out / "pace.json", **where)
-    there = [recipe for recipe in wanted if recipe not in missing]
-    in_time = {recipe: paces.steps_in(parsed.minutes, recipe) for recipe in there} if parsed.minutes else {}
+    available = [recipe for recipe in wanted if recipe not in missing]
+    in_time = {recipe: paces.steps_in(parsed.minutes, recipe) for recipe in available} if parsed.minutes else {}
     runs = plan_runs(studies, seeds, parsed, out, stand_in=stand_in, steps_in_time=in_time, without=missing, **where)
     runs = keep(runs, only)
     left = {run.name: paces.seconds_left(run) for run in runs}
@@ -142,7 +142,7 @@ def make_plan(
 
 
 def _missing(names: Iterable[str], where: dict[str, Any]) -> dict[str, str]:
-    """Why the data of some recipes cannot be read. Many recipes share a data set, which is read once."""
+    """The recipes whose data cannot be read, with the reasons. A data set that recipes share is read only once."""
     built = {name: recipes.get(name).build().replace(**where) for name in names}
     why = {data: _unreadable(config) for data, config in {c.data: c for c in built.values()}.items()}
     return {name: found for name, config in built.items() if (found := why[config.data])}
@@ -157,7 +157,7 @@ def _unreadable(config: Config) -> str | None:
 
 
 def _room_for_one_more(runs: Sequence[Planned], at_once: int, paces: Paces) -> bool:
-    """Whether a GPU can hold a run more than it trains; not where it is unknown what a run takes."""
+    """Whether the GPU has memory for one run more than it trains; False if the memory of a run is unknown."""
     if len(runs) <= at_once or not Runtime.of(runs[0].config).on_gpu:
         return False
     needs = [paces.of(recipe).memory for recipe in {run.recipe for run in runs}]

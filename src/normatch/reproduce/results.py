@@ -1,4 +1,4 @@
-"""A finished run as one JSON file: what was trained, on what, what it reached, and its curves."""
+"""Results as JSON files, one per run: its config, hardware, accuracy and curves."""
 
 import json
 import math
@@ -21,28 +21,28 @@ from normatch.weights import load_model
 
 __all__ = ["Result", "question", "read_results", "write_result"]
 
-APART = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
-"""Fields that results for the same cell may differ in: the seed, where a run is trained, how often it is recorded."""
+NOT_IN_QUESTION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
+"""Config fields in which results for the same cell may differ: the seed, where a run is trained, how often it logs."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run, as its file has it. Shares are from 0 to 1."""
+    """The content of a result file. Shares are from 0 to 1."""
 
     name: str
     path: Path
     config: Config
     seed: int
     failed: str | None
-    """Why the run could not go on, where it broke: a divergence is a result too."""
+    """Why the run diverged, which is a result too; None if it did not."""
     accuracy: float | None
-    """Of the last averaged weights."""
+    """Accuracy of the final averaged weights."""
     confident: float | None
     """Share of pseudo-labels above 0.95 in the last record of training."""
     weights: int | None
-    """Of the auxiliary classifiers."""
+    """Number of weights of the auxiliary classifiers."""
     products: int | None
-    """Multiply-adds of their matrices for one item."""
+    """Multiply-adds in matrix products of the auxiliary classifiers for one item."""
     seconds: float
     hardware: str
     torch: str
@@ -55,15 +55,15 @@ class Result:
 
 
 def question(config: Config) -> str:
-    """The config without the fields that may differ (APART): equal for results that answer the same cell."""
-    return repr({name: value for name, value in to_json(config).items() if name not in APART})
+    """The config without the fields that may differ (NOT_IN_QUESTION): equal for results that answer the same cell."""
+    return repr({name: value for name, value in to_json(config).items() if name not in NOT_IN_QUESTION})
 
 
 def write_result(run: Run, path: Path, whole: int) -> None:
-    """Put a run that has ended, well or not, into one file; ``whole`` are the steps of the schedule it is part of."""
+    """Write the result of a finished or diverged run; ``whole`` is the number of steps of its whole schedule."""
     config, curves = run.config, _curves(run)
     broken = next((warning for warning in run.warnings if warning["name"] == NOT_FINITE), None)
-    ended = run.result if run.finished else _broken_off(config, curves)
+    ended = run.result if run.finished else _result_of_diverged(config, curves)
     seen = [value for _, value in curves.get(f"{ended['evaluated_on']}/accuracy", [])]
     split = run.split
     kept = ("evaluated_on", "n", "method", "seed", "labels", "steps", "seconds", "hardware", "versions", "date")
@@ -71,7 +71,7 @@ def write_result(run: Run, path: Path, whole: int) -> None:
         path,
         {
             "name": config.name,
-            # Where the files lay is no part of what was measured.
+            # The location of the files is not part of the result.
             "config": to_json(config) | {"data_root": None},
             **{name: ended[name] for name in kept},
             "schedule": {"steps": config.steps, "whole": whole, "share": config.steps / whole},
@@ -86,13 +86,13 @@ def write_result(run: Run, path: Path, whole: int) -> None:
             "unlabelled": len(split.unlabelled),
             "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
             "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
-            "curves": {name: _kept(points) for name, points in curves.items()},
+            "curves": {name: _shortened(points) for name, points in curves.items()},
         },
     )
 
 
 def read_results(folder: Path) -> list[Result]:
-    """All results of a folder, by name."""
+    """All results in a folder, sorted by file name."""
     return [_read(path) for path in sorted(folder.glob("*.json"))]
 
 
@@ -121,7 +121,7 @@ def _read(path: Path) -> Result:
 
 
 def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
-    """Every number of the run's records, over the steps."""
+    """Every scalar metric of the run over the steps."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for record in run.metrics():
         for name, value in record.items():
@@ -130,8 +130,8 @@ def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
     return curves
 
 
-def _broken_off(config: Config, curves: dict[str, list[tuple[int, float]]]) -> dict[str, Any]:
-    """The fields of ``result.json`` for a run that diverged and so has none."""
+def _result_of_diverged(config: Config, curves: dict[str, list[tuple[int, float]]]) -> dict[str, Any]:
+    """The fields of ``result.json`` for a diverged run, which has no such file."""
     seconds = curves.get("seconds") or [(0, 0.0)]
     return {
         "accuracy": None,
@@ -155,13 +155,13 @@ def _auxiliary(run: Run) -> dict[str, int]:
     }
 
 
-def _kept(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most a few hundred of the points, their values to five significant digits."""
+def _shortened(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most a few hundred of the points, with values rounded to five significant digits."""
     return [(step, float(f"{value:.5g}")) for step, value in sampled(points)]
 
 
 def _write(path: Path, fields: dict[str, Any]) -> None:
-    """Write a line for each field: with indentation, each of a curve's hundreds of points would get one."""
+    """Write JSON with one line per field; json's indentation would give each point of a curve its own line."""
     lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
     with replacing(path) as part:
         part.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Turns on a GPU, by locks on files."""
+"""Turns on a GPU, implemented by file locks."""
 
 import contextlib
 import time
@@ -11,12 +11,12 @@ from normatch.locks import take
 __all__ = ["turn"]
 
 PATIENCE = 0.1
-"""Seconds between two looks at whether a turn has come."""
+"""Seconds between two attempts to get a turn."""
 
 
 @contextlib.contextmanager
 def turn(folder: Path, at_once: int) -> Iterator[None]:
-    """Wait until fewer than ``at_once`` others have a turn by this folder, then have one."""
+    """Wait until fewer than ``at_once`` others hold a turn in this folder, then hold one."""
     while (held := _any_of(folder, at_once)) is None:
         time.sleep(PATIENCE)
     with held:

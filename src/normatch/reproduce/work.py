@@ -1,4 +1,4 @@
-"""A plan carried out: runs trained, each that has ended kept as a result and put into the tables at once."""
+"""Carry out a plan: train its runs, store a result as each ends, and update the tables."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -28,9 +28,9 @@ __all__ = ["carry_out", "summary", "tables"]
 
 
 def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
-    """Train what is left of a plan; the names of runs that failed.
+    """Train the unfinished runs of a plan; return the names of those that failed.
 
-    Whatever ends it, finished runs stay finished and a run under way goes on from its checkpoint the next time.
+    However it ends, finished runs stay finished, and the next call continues other runs from their checkpoints.
     """
     plan.results.mkdir(parents=True, exist_ok=True)
     with _locked(plan.out):
@@ -38,11 +38,11 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
             if run.finished and not _result_file(plan, run).is_file():
                 _keep_result(plan, run)
         failed = []
-        for run, well in _trained(plan.to_do, plan):
+        for run, succeeded in _trained(plan.to_do, plan):
             if run.finished or _diverged(run):
                 _keep_result(plan, run)
                 write_page(plan)
-            if not well:
+            if not succeeded:
                 failed.append(run.name)
             tell(run.run().describe() if run.finished else f"{run.name} failed")
         write_page(plan)
@@ -50,17 +50,17 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
 
 
 def tables(plan: Plan) -> dict[str, list[dict[str, Any]]]:
-    """The cells of a plan's studies for a program, from all results that there are."""
+    """The cells of a plan's studies, JSON-ready, from all results so far."""
     return {filled.study.name: filled.cells() for filled in _filled(plan)}
 
 
 def summary(plan: Plan) -> str:
-    """The tables of a plan as text, from all results that there are."""
+    """The tables of a plan as text, from all results so far."""
     return "\n\n".join(map(plain, _filled(plan)))
 
 
 def write_page(plan: Plan) -> Path:
-    """``results.md`` with the plan's tables and figures, from all results that there are."""
+    """Write ``results.md`` with the plan's tables and figures, from all results so far."""
     link = relative(plan.results.name)
     parts = [section(filled, link, draw(filled, plan.out / "pictures", "pictures")) for filled in _filled(plan)]
     path = plan.out / "results.md"
@@ -75,10 +75,10 @@ def _filled(plan: Plan) -> list[Filled]:
 
 
 def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[Planned, bool]]:
-    """Train the runs; each as it ends, and whether it went well.
+    """Train the runs; yield each when it ends, and whether it succeeded.
 
-    On a GPU each is a process of its own: compiled code and memory of one must not burden the next. Where there is room
-    one more than train is under way: it starts and compiles, the processor's work, and then waits for its turn.
+    On a GPU each is a separate process, so that compiled code and memory of one do not affect the next. If there is
+    room, one additional run is started: it gets ready and compiles, on the CPU, and then waits for its turn.
     """
     if plan.at_once == 1 and not plan.ahead and runs and not Runtime.of(runs[0].config).on_gpu:
         for run in runs:
@@ -92,8 +92,8 @@ def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[Planned, boo
     else:
         turns = partial(turn, plan.out, plan.at_once) if plan.ahead else None
         tasks = [(_train, (run.config, run.folder, turns)) for run in runs]
-        for number, well in side_by_side(tasks, plan.at_once + plan.ahead):
-            yield runs[number], well
+        for number, succeeded in side_by_side(tasks, plan.at_once + plan.ahead):
+            yield runs[number], succeeded
 
 
 def _train(config: Config, folder: Path, turns: Turns | None = None) -> None:
@@ -114,7 +114,7 @@ def _diverged(run: Planned) -> bool:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Only one grid at a time may write into a folder."""
+    """Lock a folder, so that only one ``normatch reproduce`` at a time writes to it."""
     lock = take(out / ".lock")
     if lock is None:
         raise UserError(f"{out} is in use by another normatch reproduce: wait for it, or choose another --out")

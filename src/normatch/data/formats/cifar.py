@@ -29,7 +29,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class CifarForm:
-    """What tells the two data sets apart."""
+    """What differs between CIFAR-10 and CIFAR-100: files, keys and counts."""
 
     name: str
     classes: int
@@ -42,9 +42,9 @@ class CifarForm:
     labels_key: str
     binary: Layout
     binary_names: str
-    """The text file that has the classes' names, one a line."""
+    """The text file that has the classes' names, one per line."""
     label_bytes: int
-    """Labels of a binary record, one byte each; the last is the class."""
+    """Number of labels, one byte each, at the start of a binary record; the last is the class."""
 
 
 Records = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -143,5 +143,5 @@ def _named(form: CifarForm, member: Member, names: list[str]) -> tuple[str, ...]
 
 
 def _text(value: object) -> str:
-    # Python 2 wrote the originals: its text arrives as bytes.
+    # The originals were written by Python 2, whose strings are unpickled as bytes.
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

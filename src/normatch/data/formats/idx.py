@@ -1,4 +1,4 @@
-"""The idx files of MNIST and the data sets made in its likeness: a header of dimensions, then bytes, often gzipped."""
+"""The idx files of MNIST and similar data sets: a header with the dimensions, then bytes, often gzipped."""
 
 import gzip
 import zlib
@@ -23,7 +23,7 @@ SIDE = 28
 
 
 def idx_archives(site: str, published: Sequence[tuple[str, int]]) -> tuple[Archive, ...]:
-    """The four files of such a data set, with (md5, size) of each: images and labels to train on, then to test."""
+    """The four files of such a data set with the (md5, size) of each: training images, training labels, then test."""
     return tuple(
         Archive(f"{site}/{stem}.gz", f"{stem}.gz", md5, size)
         for stem, (md5, size) in zip(STEMS, published, strict=True)

@@ -1,7 +1,7 @@
-"""Pickles of plain data, read without running what they say: containers, numbers, text and NumPy arrays.
+"""Safe reading of pickles of plain data: containers, numbers, text and NumPy arrays.
 
-A pickle may call any function of any module. This reader knows only the few that rebuild arrays, and for each of them
-calls one of its own; a pickle that names another is refused.
+A pickle may call any function of any module. This reader allows only the few that rebuild arrays, most of them replaced
+by functions of this module, and refuses a pickle that names any other.
 """
 
 import io
@@ -18,7 +18,7 @@ __all__ = ["load_plain"]
 
 
 def load_plain(content: bytes, place: str) -> Any:
-    """The value of a pickle by any Python from 2 on; text of Python 2 comes as bytes. ``place`` is for messages."""
+    """The value of a pickle written by Python 2 or 3; strings of Python 2 become bytes. ``place`` is for messages."""
     try:
         return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except UserError as error:
@@ -54,7 +54,7 @@ def _dtype(name: Any, align: object = False, copy: object = False) -> np.dtype[A
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    # How Python 3 writes bytes in Python 2's protocols; it always names this encoding.
+    # Python 3 writes bytes in the old protocols as text to be encoded, always in latin1.
     if encoding != "latin1":
         raise UserError(f"has bytes in the encoding {encoding!r}, which no pickle of arrays has: do not use this file")
     return text.encode("latin1")

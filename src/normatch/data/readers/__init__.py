@@ -1,1 +1,1 @@
-"""One file a data set: each adds a :class:`~normatch.data.source.Source` that reads its original files."""
+"""One module per data set: each adds a :class:`~normatch.data.source.Source` that reads its original files."""

@@ -12,7 +12,7 @@ __all__ = ["read_digits"]
 
 
 def read_digits(_where: Path, _reading: Reading = DEFAULT) -> Corpus:
-    """All digits to train on; a run holds out its own test items, by seed."""
+    """All digits as training items; a run holds out its test items by seed."""
     from sklearn.datasets import load_digits  # a second of import that only this data set needs
 
     bunch = load_digits()

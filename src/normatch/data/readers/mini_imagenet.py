@@ -1,7 +1,7 @@
 """Mini-ImageNet for semi-supervised learning: 50,000 + 10,000 images of 100 classes, 84×84 (Iscen et al., 2019).
 
 The images lie in ``train/<class>/`` and ``test/<class>/``. The authors' labelled subsets are text files such as
-``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``; they may lie beside ``train``, or under
+``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``; they may lie next to ``train``, or under
 ``labels`` or ``labels/miniimagenet`` as in the authors' repository.
 """
 
@@ -25,7 +25,7 @@ HOME = "https://github.com/ahmetius/LP-DeepSSL"
 
 
 def _read(where: Path, reading: Reading = DEFAULT) -> Corpus:
-    """The subsets become folds: first those with fewer labels, then by file name."""
+    """Read the images; the labelled subsets become folds, ordered by number of labels, then by file name."""
     missing = [part for part in ("train", "test") if not (where / part).is_dir()]
     if missing:
         raise MissingFiles(
@@ -48,7 +48,7 @@ def _label_files(where: Path) -> list[Path]:
         for folder in (where, where / "labels", where / "labels" / "miniimagenet")
         for file in folder.glob("*_balanced_labels/*.txt")
     ]
-    # Shorter names first: 4000 before 10000.
+    # By length first: 4000 before 10000.
     return sorted(files, key=lambda file: (len(file.parent.name), file.parent.name, file.name))
 
 

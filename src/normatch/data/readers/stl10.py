@@ -34,7 +34,7 @@ LAYOUT = Layout(
 
 @dataclass(frozen=True)
 class Counts:
-    """How many images each file has: nothing in the files says it."""
+    """Number of images in each file, which the files themselves do not state."""
 
     train: int = 5_000
     test: int = 8_000
@@ -75,7 +75,7 @@ def read_stl10(where: Path, _reading: Reading = DEFAULT, *, counts: Counts | Non
 
 def _read_images(member: Member, out: NDArray[np.uint8]) -> None:
     member.expect(len(out) * IMAGE_BYTES)
-    # In pieces: the unlabelled images are 2.8 GB, which should be in memory once only.
+    # In pieces, so that the unlabelled images (2.8 GB) are in memory only once.
     for start in range(0, len(out), CHUNK):
         rows = out[start : start + CHUNK]
         pixels = np.frombuffer(member.read(len(rows) * IMAGE_BYTES), np.uint8)

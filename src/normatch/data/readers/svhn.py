@@ -27,7 +27,7 @@ CLASSES = tuple(map(str, range(10)))
 
 
 def _read(where: Path, _reading: Reading = DEFAULT) -> Corpus:
-    """The 531,131 extra images, easier ones, follow the training images where their file is there."""
+    """Read the images; if the file of the 531,131 (easier) extra images exists, they follow the training images."""
     train_path, test_path = pick("svhn", where, [(TRAIN.name,), (TEST.name,)])
     train, test = _read_mat(train_path, TRAIN), _read_mat(test_path, TEST)
     if (where / EXTRA.name).is_file():

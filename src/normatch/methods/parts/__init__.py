@@ -1,1 +1,1 @@
-"""Parts that methods share: alignment, weights of pseudo-labels, losses, passes, parameter groups."""
+"""Components shared by methods: alignment, weights of pseudo-labels, losses, passes, parameter groups."""

@@ -7,9 +7,9 @@ __all__ = ["Alignment"]
 
 
 class Alignment(nn.Module):
-    """p / p̄, renormalised, with p̄ the mean of the last ``batches`` batch means, this one included.
+    """Returns p / p̄, renormalised, where p̄ is the mean of the last ``batches`` batch means, including this one.
 
-    The target is the uniform distribution, so dividing by the running mean is all there is to it.
+    The target distribution is uniform, so no factor other than 1 / p̄ is needed.
     """
 
     queue: Tensor

@@ -1,6 +1,6 @@
-"""The auxiliary classifiers of NorMatch: what they think of pseudo-labels, and how they learn (Sections 3.2, 3.3).
+"""The auxiliary classifiers of NorMatch: their weighting of pseudo-labels and their losses (Sections 3.2, 3.3).
 
-A part of its own, so that the consensus of a flow can weigh the pseudo-labels of any other method too.
+Separate from NorMatch, so that other methods can weight their pseudo-labels by consensus with a flow too.
 """
 
 from typing import Literal, NamedTuple
@@ -16,7 +16,7 @@ __all__ = ["Consensus", "Opinion"]
 
 
 class Opinion(NamedTuple):
-    """One auxiliary classifier's view of the labelled and the weak unlabelled features."""
+    """The predictions of one auxiliary classifier for the labelled and the weakly augmented unlabelled features."""
 
     labelled: Tensor
     """(B, K) class logits."""
@@ -27,10 +27,10 @@ class Opinion(NamedTuple):
 
 
 class Consensus:
-    """Auxiliary classifiers on features that (by default) are cut off from the backbone.
+    """Auxiliary classifiers on features that (by default) are detached from the backbone.
 
     ``classifiers`` are the model's: :class:`~normatch.flow.NormalizingFlowClassifier` or a softmax MLP. The model
-    owns them; this is no module of its own, so that no state dict names them twice.
+    owns them; this class is not a module, so that they appear only once in a state dict.
     """
 
     def __init__(self, classifiers: nn.ModuleList, stop_gradient: bool, disagree: Literal["min", "drop"]) -> None:
@@ -39,7 +39,7 @@ class Consensus:
         self.disagree: Literal["min", "drop"] = disagree
 
     def opinions(self, z_labelled: Tensor, z_weak: Tensor) -> list[Opinion]:
-        """Each classifier on all features in one pass."""
+        """The opinion of each classifier, from one pass over all features."""
         z = torch.cat([z_labelled, z_weak])
         if self.stop_gradient:
             z = z.detach()
@@ -65,9 +65,9 @@ class Consensus:
     def losses(
         self, opinions: list[Opinion], labels: Tensor, num_weight: float, p: Tensor | None, weight: Tensor
     ) -> dict[str, Tensor]:
-        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, where ``p`` is given, the pseudo-label loss of Table 4.
+        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, if ``p`` is given, the pseudo-label loss of Table 4.
 
-        L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density: no NUM.
+        L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM.
         """
         terms: dict[str, list[Tensor]] = {}
         for opinion in opinions:

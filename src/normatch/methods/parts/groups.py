@@ -1,4 +1,4 @@
-"""Who updates which parameter: groups of parameters, each with its optimiser rule."""
+"""Parameter groups: which optimiser rule updates which parameters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ class OptimConfig:
     weight_decay: float = 5e-4
     """Decay of weights; biases and normalisation layers have none."""
     cosine: float = 7 / 16
-    """How far the cosine of all learning rates goes, in parts of π: 7/16 ends at a fifth of the start, ½ at nothing."""
+    """Final angle of the cosine schedule of all learning rates, as a fraction of π: at 7/16 they end at a fifth of the
+    start, at ½ at 0."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,13 @@ class Group:
     lr: float
     weight_decay: float
     clip: float | None = None
-    """Largest norm of the group's gradient; None leaves it alone."""
+    """Largest norm of the group's gradient; None for no clipping."""
     accumulate: bool = False
-    """Never zero the gradients (what the published code does to its mixture, by mistake)."""
+    """Never zero the gradients (as the published code does with its mixture, by mistake)."""
 
 
 def sgd_groups(params: Iterable[nn.Parameter], optim: OptimConfig) -> list[Group]:
+    """SGD for all parameters that require gradients, with weight decay for all but vectors."""
     trained = [p for p in params if p.requires_grad]
     matrices = [p for p in trained if p.ndim > 1]
     vectors = [p for p in trained if p.ndim <= 1]

@@ -18,5 +18,5 @@ def pseudo_loss(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
 
 
 def targets(p: Tensor, one_hot: bool) -> Tensor:
-    """The pseudo-label ŷ of probabilities (N, K): themselves, or one-hot at their largest."""
+    """The target ŷ for probabilities (N, K): the probabilities themselves, or one-hot at the largest."""
     return F.one_hot(p.argmax(1), p.shape[1]).to(p.dtype) if one_hot else p

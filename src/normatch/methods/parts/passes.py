@@ -1,4 +1,4 @@
-"""How the views of a batch go through the backbone: together or apart, with all gradients or those that matter."""
+"""How the views of a batch pass through the backbone: together or separately, with gradients for all or for some."""
 
 from typing import Literal
 
@@ -15,11 +15,11 @@ Passes = Literal["joint", "shared", "split"]
 def embed(
     model: Model, labelled: Tensor, weak: Tensor, strong: Tensor, passes: Passes
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Features of the three kinds of views.
+    """Features of the labelled, weak and strong views.
 
-    ``joint`` is the paper's: one pass, so batch normalisation sees all views together. ``shared`` is the same pass
-    forward, but goes back through labelled and strong views alone: weak ones take part in no loss, and would get a
-    gradient only through the statistics. ``split`` runs the weak views in a pass of their own without gradients, so
+    ``joint`` is the paper's way: one pass, so that batch normalisation sees all views together. ``shared`` is the same
+    forward pass, but the backward pass covers labelled and strong views only: weak ones enter no loss and would get a
+    gradient only through the batch statistics. ``split`` runs the weak views in a separate pass without gradients, so
     there are two sets of batch statistics.
     """
     sizes = [len(labelled), len(strong), len(weak)]

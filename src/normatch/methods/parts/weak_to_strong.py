@@ -1,4 +1,4 @@
-"""Weak views give pseudo-labels, strong views learn them: what FixMatch, NorMatch and their kin share."""
+"""Base of FixMatch, NorMatch and similar methods: pseudo-labels from weak views are the targets of strong views."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,17 +18,17 @@ __all__ = ["WeakToStrong", "WeakToStrongSettings"]
 
 @dataclass(frozen=True)
 class WeakToStrongSettings(Settings):
-    """Choices that all methods share which teach strong views by weak ones."""
+    """Settings common to methods that train strong views on pseudo-labels of weak ones."""
 
     pseudo_label: Literal["soft", "onehot"] = "onehot"
-    """The target of the strong view: the probabilities themselves, or one-hot at their largest."""
+    """The target of the strong view: the probabilities themselves, or one-hot at the largest."""
     alignment: bool = False
     """Distribution alignment of the pseudo-labels."""
     alignment_batches: int = 32
-    """Batches whose mean is the running distribution of classes."""
+    """Number of recent batches over which alignment averages the distribution of classes."""
     passes: Passes = "joint"
     """All views in one pass through the backbone (joint, the paper); the same with gradients of labelled and strong
-    views only (shared); or weak views in a pass apart, without gradients (split)."""
+    views only (shared); or weak views in a separate pass without gradients (split)."""
 
     def check(self) -> None:
         if self.alignment_batches < 1:
@@ -36,7 +36,7 @@ class WeakToStrongSettings(Settings):
 
 
 class WeakToStrong(Method):
-    """One weak and one strong view of each unlabelled image; subclasses say how far to trust a pseudo-label."""
+    """Uses one weak and one strong view of each unlabelled image; subclasses define the weight of a pseudo-label."""
 
     Settings: ClassVar[type[Settings]] = WeakToStrongSettings
     views: ClassVar[ViewsWanted] = ViewsWanted(labelled=("weak",), unlabelled=("weak", "strong"))

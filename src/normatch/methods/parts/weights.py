@@ -19,13 +19,13 @@ def consensus_weights(
     """NCUE (eq. 3): τ = 1 where all classifiers name the same class, else the least of their confidences.
 
     ``main`` and each of ``others`` are probabilities (N, K). Confidence is a classifier's largest probability.
-    ``drop`` is the variant of Table 1: τ = 0 on disagreement. A classifier whose largest probability is that of several
-    classes names none and agrees with nobody: a flow that has not learnt yet finds all classes alike, and must not lend
-    its trust to the first of them. Returns τ (N,) and whether they agree (N,).
+    ``drop`` is the variant of Table 1: τ = 0 on disagreement. A classifier with several largest probabilities names no
+    class and agrees with none: an untrained flow finds all classes equally likely, which must not count as agreement
+    with a head that names the first class. Returns τ (N,) and whether they agree (N,).
     """
-    everyone = torch.stack([main, *others])
-    confidences = everyone.amax(2)
-    named = everyone == confidences.unsqueeze(2)
+    probabilities = torch.stack([main, *others])
+    confidences = probabilities.amax(2)
+    named = probabilities == confidences.unsqueeze(2)
     agree = named.all(0).any(1) & (named.sum(2) == 1).all(0)
     disputed = confidences.amin(0) if disagree == "min" else torch.zeros_like(confidences[0])
     return torch.where(agree, torch.ones_like(disputed), disputed), agree

@@ -1,7 +1,8 @@
-"""The parts of a convolutional network's forward and backward pass, on channels-last batches (N, H, W, C).
+"""The operations of a convolutional network's forward and backward pass, on channels-last batches (N, H, W, C).
 
-Batch normalisation and what surrounds it are our own kernels; convolutions are ours where they are bound by reads of
-few channels, cuDNN's elsewhere. Nothing here waits for the device or knows autograd.
+Batch normalisation, with the elementwise operations around it, uses the kernels of this package; so do convolutions
+over few channels, which are bound by memory reads; others use cuDNN. Nothing here waits for the device or involves
+autograd.
 """
 
 import collections
@@ -32,14 +33,14 @@ __all__ = [
 ]
 
 ELEMENTS = 4096
-"""Elements of one tile of a kernel that only moves memory."""
+"""Elements per tile of a purely memory-bound kernel."""
 
 
 class Walk(NamedTuple):
-    """How a kernel that walks over the batch and keeps sums is cut up."""
+    """Launch parameters of a kernel that iterates over the batch and accumulates sums."""
 
     elements: int
-    """Elements of one tile."""
+    """Elements per tile."""
     waves: int
     """Programs for each multiprocessor."""
     warps: int
@@ -49,14 +50,14 @@ SUMS = Walk(elements=8192, waves=2, warps=4)
 SUMS_GRADIENT = Walk(elements=4096, waves=2, warps=4)
 
 FEW_CHANNELS = 32
-"""Up to here the convolution of ours beats cuDNN's on a Hopper GPU (benchmarks/NOTES.md)."""
+"""Up to this many channels, our convolution is faster than cuDNN's on a Hopper GPU (benchmarks/NOTES.md)."""
 
 
 class Launch(NamedTuple):
-    """How a kernel over pairs or quads of pixels is cut up."""
+    """Launch parameters of a kernel over pairs or quads of pixels."""
 
     units: int
-    """Pairs or quads of one tile."""
+    """Pairs or quads per tile."""
     waves: int
     """Programs for each multiprocessor."""
     warps: int
@@ -75,7 +76,7 @@ class Sums(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """One batch normalisation: its weights, and how it is followed up."""
+    """One batch normalisation: its parameters, and the slope of the leaky ReLU after it."""
 
     weight: Tensor
     bias: Tensor
@@ -84,10 +85,10 @@ class Norm(NamedTuple):
 
 
 class Aside:
-    """A second stream, for weight gradients: nothing of a backward pass waits for them.
+    """A second stream for weight gradients, for which nothing else in a backward pass waits.
 
-    They fill the gaps that kernels too small for the whole GPU leave. Inputs are kept alive until they have been read;
-    at most ``BEHIND`` calls may be outstanding, which bounds the memory.
+    They use capacity that kernels too small for the whole GPU leave idle. Inputs are kept alive until they have been
+    read; at most ``BEHIND`` calls may be outstanding, which bounds the memory.
     """
 
     BEHIND = 2
@@ -97,7 +98,7 @@ class Aside:
         self._pending: collections.deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = collections.deque()
 
     def run(self, work: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """``work(*inputs)``, whose result may be used after :meth:`join`."""
+        """``work(*inputs)`` on the second stream; the result may be used after :meth:`join`."""
         if self._stream is None:
             return work(*inputs)
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -115,7 +116,7 @@ class Aside:
 
 
 STEM_WAVES = 4
-"""Programs for each multiprocessor of the first convolution's kernels."""
+"""Programs per multiprocessor for the kernels of the first convolution."""
 
 
 @functools.cache
@@ -130,7 +131,7 @@ def _rows(x: Tensor) -> int:
 
 
 def _walk(x: Tensor, walk: Walk) -> tuple[int, int, int]:
-    """Programs, rows for each of them, rows of a tile."""
+    """(number of programs, rows per program, rows per tile)."""
     rows, channels = _rows(x), x.shape[-1]
     tile = max(walk.elements // channels, 1)
     programs = min(-(-rows // tile), walk.waves * _multiprocessors(x.device))
@@ -139,7 +140,7 @@ def _walk(x: Tensor, walk: Walk) -> tuple[int, int, int]:
 
 
 def _sums(x: Tensor, add: Tensor | None = None) -> tuple[Tensor, Sums]:
-    """x, or x + add, and its sums."""
+    """x, to which ``add`` is added in place if given, and its sums."""
     channels = x.shape[-1]
     programs, chunk, tile = _walk(x, SUMS)
     partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
@@ -185,10 +186,10 @@ def pooled(x: Tensor, table: Tensor, slope: float) -> Tensor:
 def norm_gradient(
     g: Tensor, x: Tensor, table: Tensor, norm: Norm, whole: bool, add: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients with regard to x (plus ``add``), γ and β, from that behind the activation.
+    """Gradients with respect to x (plus ``add``), γ and β, from the gradient ``g`` of the activation's output.
 
-    ``whole`` says whether the statistics are of x alone, or of a batch of which x is a part. ``g`` is as large as x,
-    and overwritten by the first result, or (N, C) float32 behind :func:`pooled`.
+    ``whole``: the statistics are those of x alone, not of a batch of which x is a part. ``g`` has the shape of x (and
+    is overwritten by the first result), or is the gradient (N, C) float32 of :func:`pooled`.
     """
     _, height, width, channels = x.shape
     shared = {"C": channels, "SLOPE": norm.slope, "PIXELS": height * width, "POOLED": g.ndim == 2}
@@ -217,16 +218,16 @@ def _few_channels(x: Tensor, weight: Tensor, stride: int) -> bool:
 
 
 def _planar(x: Tensor) -> Tensor:
-    """(N, H, W, C) memory as torch's (N, C, H, W)."""
+    """A view of (N, H, W, C) memory as torch's (N, C, H, W)."""
     return x.permute(0, 3, 1, 2)
 
 
 def convolve(x: Tensor, weight: Tensor, stride: int, add: Tensor | None, sums: bool) -> tuple[Tensor, Sums | None]:
-    """x ∗ weight (+ add), and its sums where they are wanted; ``weight`` is torch's (O, I, k, k)."""
+    """x ∗ weight (+ add) and, with ``sums``, its sums; ``weight`` is torch's (O, I, k, k)."""
     if _few_channels(x, weight, stride):
         return _convolve_pairs(x, weight, add, sums, reverse=False)
     pad = weight.shape[-1] // 2
-    with _by_rule():
+    with _without_benchmark():
         y = torch.ops.aten.convolution.default(
             _planar(x), weight, None, [stride, stride], [pad, pad], [1, 1], False, [0, 0], 1
         )
@@ -243,7 +244,7 @@ def _convolve_pairs(
     out_step, in_step, _, tap_step = weight.stride()
     outputs, inputs = weight.shape[:2]
     if reverse:
-        # Taps from the last to the first: the kernel starts at the ninth and steps back.
+        # Reversed taps: the kernel starts at the ninth tap and steps back.
         weight = weight.as_strided((1,), (1,), weight.storage_offset() + 8 * tap_step)
         tap_step, in_step, out_step, inputs, outputs = -tap_step, out_step, in_step, outputs, inputs
     out = x.new_empty((n, height, width, outputs))
@@ -260,7 +261,7 @@ def _convolve_pairs(
 
 
 def input_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: int, add: Tensor | None = None) -> Tensor:
-    """The gradient with regard to x of x ∗ weight (+ add, a gradient of x from elsewhere)."""
+    """The gradient with respect to x of x ∗ weight (+ ``add``, another part of the gradient of x)."""
     if _few_channels(g, weight, stride):
         return _convolve_pairs(g, weight, add, sums=False, reverse=True)[0]
     gx = _cudnn_gradient(g, x, weight, stride, [True, False, False])[0].permute(0, 2, 3, 1).contiguous()
@@ -268,7 +269,7 @@ def input_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: int, add: Tenso
 
 
 def weight_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """The gradient with regard to the weight, (O, I, k, k) float32."""
+    """The gradient with respect to the weight, (O, I, k, k) float32."""
     if not _few_channels(x, weight, stride):
         return _cudnn_gradient(g, x, weight, stride, [False, True, False])[1].float()
     n, height, width, inputs = x.shape
@@ -292,7 +293,7 @@ def weight_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: int) -> Tensor
 
 def _cudnn_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: int, wanted: list[bool]) -> tuple[Tensor, ...]:
     pad = weight.shape[-1] // 2
-    with _by_rule():
+    with _without_benchmark():
         gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward.default(
             _planar(g), _planar(x), weight, None, [stride, stride], [pad, pad], [1, 1], False, [0, 0], 1, wanted
         )
@@ -300,8 +301,8 @@ def _cudnn_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: int, wanted: l
 
 
 @contextlib.contextmanager
-def _by_rule() -> Iterator[None]:
-    """cuDNN takes kernels by its own rule: those it would try need workspaces that exceed a step's peak."""
+def _without_benchmark() -> Iterator[None]:
+    """Let cuDNN choose kernels by heuristics: benchmarking them needs workspaces beyond a step's peak memory."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
     try:
@@ -311,7 +312,7 @@ def _by_rule() -> Iterator[None]:
 
 
 def stem(x: Tensor, weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Sums]:
-    """The first convolution: planar images (N, C, H, W) of few channels to (N, H, W, O), and its sums."""
+    """The first convolution, from planar images (N, C, H, W) of few channels to (N, H, W, O), and its sums."""
     n, inputs, height, width = x.shape
     outputs = weight.shape[0]
     out_step, in_step, _, tap_step = weight.stride()
@@ -327,7 +328,7 @@ def stem(x: Tensor, weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Sums]:
 
 
 def stem_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
-    """(O, C, 3, 3), the gradient with regard to the stem's weight."""
+    """The gradient (O, C, 3, 3) with respect to the stem's weight."""
     n, inputs, height, width = x.shape
     outputs = g.shape[-1]
     pixels = n * height * width
@@ -340,5 +341,5 @@ def stem_weight_gradient(g: Tensor, x: Tensor) -> Tensor:
 
 
 def _taps(inputs: int) -> int:
-    """9 · inputs, padded to a power of two that a matrix product takes."""
+    """9 · inputs, padded to a power of two of at least 16, as a matrix product requires."""
     return max(16, 1 << (9 * inputs - 1).bit_length())

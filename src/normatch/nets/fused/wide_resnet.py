@@ -1,9 +1,9 @@
 """The training passes of a wide residual network: one operator forward, one backward.
 
 Autograd would save, read and write each activation several times more than needed, in hundreds of kernels; here every
-pass over memory is written down. Two things are new against :class:`~normatch.nets.zoo.wide_resnet.WideResNet`, which
-stays the reference: sums for batch statistics are taken while their values are written, and only the first ``learning``
-images are back-propagated, though the statistics are of all.
+pass over memory is explicit. The reference is :class:`~normatch.nets.zoo.wide_resnet.WideResNet`; unlike its layers,
+these kernels sum up batch statistics while the values are written. As there, only the first ``learning`` images are
+back-propagated, while the statistics are those of all images.
 """
 
 import itertools
@@ -19,17 +19,17 @@ __all__ = ["Layout", "wide_resnet"]
 
 
 class Block(NamedTuple):
-    """What one block has beside its two normalisations and two convolutions."""
+    """The properties of a residual block of two normalisations and two convolutions."""
 
     stride: int
     shortcut: bool
-    """Whether the shortcut is a convolution of its own."""
+    """Whether the shortcut is a convolution."""
     activated: bool
-    """Whether the shortcut starts behind the first activation."""
+    """Whether the shortcut starts after the first activation."""
 
 
 Layout = list[int]
-"""The blocks of a network as plain numbers, three for each: what an operator's signature can hold."""
+"""The blocks of a network as plain numbers, three per block, as the signature of a custom operator requires."""
 
 
 def _blocks(layout: Layout) -> list[Block]:
@@ -51,12 +51,12 @@ def _forward(
     eps: float,
     slope: float,
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Features (N, D) float32; the tables of all normalisations; what the backward pass needs.
+    """Features (N, D) float32; the tables of all normalisations; activations that the backward pass needs.
 
-    ``norms`` are γ and β in the order of use, ``weights`` the convolutions': the stem's, then each block's first,
-    second and, where it has one, its shortcut's. ``learning`` matters to the gradient alone.
+    ``norms`` are γ and β in the order of use, ``weights`` those of the convolutions: the stem, then each block's first,
+    second and, if it has one, shortcut. ``learning`` affects the gradient only.
     """
-    convolutions = iter([weights[0], *_halved(weights[1:], dtype)])
+    convolutions = iter([weights[0], *_cast(weights[1:], dtype)])
     parameters = iter(norms)
     tables: list[Tensor] = []
     saved: list[Tensor] = []
@@ -86,7 +86,7 @@ def _with_sums(x: Tensor, weight: Tensor, stride: int, add: Tensor | None) -> tu
     return y, sums
 
 
-def _halved(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+def _cast(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
     flat = torch.cat([w.permute(0, 2, 3, 1).reshape(-1) for w in weights]).to(dtype)
     pieces = flat.split([w.numel() for w in weights])
     return [
@@ -108,19 +108,19 @@ def _gradient(
     eps: float,
     slope: float,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Gradients of ``norms`` and ``weights`` from that of the first ``learning`` features."""
+    """Gradients of ``norms`` and ``weights``, from the gradient ``g`` of the first ``learning`` features."""
     dtype = saved[0].dtype
     blocks = _blocks(layout)
     kept = [s[:learning] for s in saved]
-    halved = _halved(weights[1:], dtype)
+    cast_weights = _cast(weights[1:], dtype)
     whole = learning == len(images)
 
     norm_gradients: list[Tensor] = []
     weight_gradients: list[Tensor] = []
-    at_norm, at_weight = len(norms), len(halved)
+    at_norm, at_weight = len(norms), len(cast_weights)
 
     def through_norm(g: Tensor, i: int, add: Tensor | None = None) -> Tensor:
-        """Back through the normalisation whose input is saved[i]; parameters are met in reverse order."""
+        """Back-propagate through the normalisation whose input is saved[i]; to be called in reverse order of use."""
         nonlocal at_norm
         at_norm -= 2
         norm = op.Norm(norms[at_norm], norms[at_norm + 1], eps, slope)
@@ -130,11 +130,11 @@ def _gradient(
 
     aside = op.Aside(g.device)
 
-    def weigh(g: Tensor, x: Tensor, i: int, stride: int) -> None:
-        """The gradient of the i-th convolution behind the stem."""
+    def append_weight_gradient(g: Tensor, x: Tensor, i: int, stride: int) -> None:
+        """Compute the weight gradient of the i-th convolution after the stem."""
 
         def work(g: Tensor, x: Tensor) -> Tensor:
-            return _like(op.weight_gradient(g, x, halved[i], stride), weights[i + 1])
+            return _like(op.weight_gradient(g, x, cast_weights[i], stride), weights[i + 1])
 
         weight_gradients.append(aside.run(work, g, x))
 
@@ -142,17 +142,17 @@ def _gradient(
     for k, block in reversed(list(enumerate(blocks))):
         x, a, _, b = kept[4 * k : 4 * k + 4]
         at_weight -= 3 if block.shortcut else 2
-        first, second = halved[at_weight : at_weight + 2]
+        first, second = cast_weights[at_weight : at_weight + 2]
         past = g
         if block.shortcut:
             source = a if block.activated else x
-            weigh(g, source, at_weight + 2, block.stride)
-            past = op.input_gradient(g, source, halved[at_weight + 2], block.stride)
-        # What came past the convolutions joins them before or behind the activation that they start from.
+            append_weight_gradient(g, source, at_weight + 2, block.stride)
+            past = op.input_gradient(g, source, cast_weights[at_weight + 2], block.stride)
+        # The shortcut's gradient is added before (if it starts after it) or after the block's first activation.
         inside, outside = (past, None) if block.activated else (None, past)
-        weigh(g, b, at_weight + 1, 1)
+        append_weight_gradient(g, b, at_weight + 1, 1)
         gy = through_norm(op.input_gradient(g, b, second, 1), 4 * k + 2)
-        weigh(gy, a, at_weight, block.stride)
+        append_weight_gradient(gy, a, at_weight, block.stride)
         g = through_norm(op.input_gradient(gy, a, first, block.stride, inside), 4 * k, outside)
     weight_gradients.append(_like(op.stem_weight_gradient(g, images[:learning].contiguous()), weights[0]))
     aside.join()
@@ -160,7 +160,7 @@ def _gradient(
 
 
 def _like(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient laid out in memory as its weight is."""
+    """The gradient in the memory layout of its weight."""
     return gradient if gradient.stride() == weight.stride() else torch.empty_like(weight).copy_(gradient)
 
 
@@ -211,7 +211,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, list[Tens
     _, tables, saved = output
     ctx.lengths = [len(norms), len(weights), len(tables), len(saved)]
     ctx.save_for_backward(images, *norms, *weights, *tables, *saved)
-    ctx.set_materialize_grads(False)  # else tables and saved, which have no gradient, would get zeros of their size
+    ctx.set_materialize_grads(False)  # else zero gradients would be allocated for tables and saved, which have none
 
 
 def _backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Any, ...]:
@@ -234,16 +234,16 @@ def wide_resnet(
     slope: float,
     learning: int | None = None,
 ) -> Tensor:
-    """Features (N, D) of normalised images (N, C, H, W) in training mode; the running statistics are updated.
+    """Features (N, D) of normalised images (N, C, H, W) in training mode; updates the running statistics.
 
     Arguments:
         images: float32, planar in memory.
         norms: All batch normalisations in the order of use.
-        weights: Those of the convolutions: the stem, then each block's first, second and shortcut where it has one.
+        weights: Those of the convolutions: the stem, then each block's first, second and, if it has one, shortcut.
         layout: The blocks.
         dtype: The precision of activations and products; sums are float32.
-        slope: Of the leaky ReLU behind each normalisation.
-        learning: How many images are back-propagated, from the first; None is all of them.
+        slope: The slope of the leaky ReLU after each normalisation.
+        learning: Only the first that many images are back-propagated; None is all of them.
     """
     parameters = [p for norm in norms for p in (norm.weight, norm.bias)]
     count = len(images) if learning is None else learning

@@ -1,3 +1,3 @@
-"""One file a family of backbones; a file adds what it defines to the registry."""
+"""One module per family of backbones; each adds what it defines to the registry."""
 
 __all__: list[str] = []

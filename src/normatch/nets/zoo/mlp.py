@@ -8,7 +8,7 @@ __all__ = ["MLP", "Linear"]
 
 
 class MLP(Backbone):
-    """Two hidden layers, each a product, batch norm and leaky ReLU of slope 0.1.
+    """Two hidden layers, each a matrix product, batch norm and leaky ReLU of slope 0.1.
 
     Arguments:
         inputs: The length of a feature vector.
@@ -35,7 +35,7 @@ class MLP(Backbone):
 
 
 class Linear(Backbone):
-    """The vector itself: with a linear head on top, a linear classifier of features made elsewhere.
+    """The identity: with a linear head on top, a linear classifier of given features.
 
     Arguments:
         inputs: The length of a feature vector, also of the output.

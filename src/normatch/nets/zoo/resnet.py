@@ -12,7 +12,7 @@ class ResNet18(Backbone):
     """The 18-layer residual network of He et al. 2016 (arXiv:1512.03385, Table 1) without its last layer.
 
     A 7×7 convolution and a max pool, each of stride 2, then four stages of two blocks with 64, 128, 256 and 512
-    channels, and the mean over the sides.
+    channels, and the mean over all pixels.
 
     Arguments:
         channels: The channels of the images.

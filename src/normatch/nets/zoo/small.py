@@ -1,4 +1,4 @@
-"""A small wide convolutional network for tiny images, quick enough to train on a laptop's processor."""
+"""A small wide convolutional network for tiny images, fast enough to train on a laptop's CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,8 @@ SLOPE = 0.1
 class SmallWide(Backbone):
     """Four 3×3 convolutions (32, pool, 64, 64, pool, 128 channels), each with batch norm and leaky ReLU, then the mean.
 
-    The pool right after the first convolution is what makes it quick: the two products of 64 channels run on a quarter
-    of the pixels.
+    It is fast because of the pool right after the first convolution: the two convolutions of 64 channels run on a
+    quarter of the pixels.
 
     Arguments:
         channels: The channels of the images.
@@ -36,25 +36,25 @@ class SmallWide(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) to features (N, 128)."""
-        if self._takes_products(x):
+        if self._can_use_products(x):
             return self._train_on_cpu(x)
-        # With channels last a CPU takes six to seven tenths of the time. It is set on the activations, since
-        # safetensors wants contiguous weights; and behind the stem, since for one channel the two layouts look alike.
+        # With channels last a CPU takes 60 to 70% of the time. It is set on the activations, since safetensors needs
+        # contiguous weights; and after the stem, since torch cannot tell the two layouts apart for one channel.
         x = self.stem(x).contiguous(memory_format=torch.channels_last)
         x = _activate(max_pool2d(self.norm(x), 2))
         x = _activate(self.stage1(x))
         x = _activate(max_pool2d(self.stage2(x), 2))
         return _activate(self.stage3(x)).mean(dim=(2, 3))
 
-    def _takes_products(self, x: Tensor) -> bool:
+    def _can_use_products(self, x: Tensor) -> bool:
         on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         return on_cpu and x.shape[2:] == (8, 8) and not self.plain
 
     def _train_on_cpu(self, x: Tensor) -> Tensor:
-        """The same function of 8×8 images by fewer products: 1.5 to 1.9 times as fast (benchmarks/NOTES.md)."""
-        maps = normalise(convolve_images(x, self.stem.weight), self.norm, _same)
+        """The same function of 8×8 images in fewer multiplications: 1.5 to 1.9 times as fast (benchmarks/NOTES.md)."""
+        maps = normalise(convolve_images(x, self.stem.weight), self.norm, _identity)
         maps = self.stage1.by_products(max_pool(maps, _activate), _activate)
-        maps = self.stage2.by_products(maps, _same)
+        maps = self.stage2.by_products(maps, _identity)
         return self.stage3.by_products(max_pool(maps, _activate), _activate).mean(dim=(0, 1))
 
 
@@ -74,12 +74,12 @@ class _Layer(nn.Module):
         return normalise(convolve_maps(maps, self.conv.weight), self.norm, then)
 
 
-def _same(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
 def _activate(x: Tensor) -> Tensor:
-    # In place, since fresh memory costs a CPU more than the sums; after a pool, which it commutes with.
+    # In place, since on a CPU new memory costs more than the arithmetic; after the pool, with which it commutes.
     return leaky_relu(x, SLOPE, inplace=True)
 
 

@@ -14,17 +14,17 @@ __all__ = ["TimmNetwork"]
 
 PRETRAINED, SCRATCH = "timm", "timm-scratch"
 
-# What a network takes is found out by building it; beyond this side nothing is meant seriously.
+# The shapes that a network takes are only known by building it, so nearly all are allowed here.
 SHAPES = ImageShapes(1, 4096)
 
 
 class TimmNetwork(Backbone):
-    """A network of timm without its last layer, its batch norms with one momentum.
+    """A network of timm without its last layer, with one momentum for all batch norms.
 
     Arguments:
-        name: What timm calls it.
-        pretrained: Whether it starts from timm's weights: :meth:`load_pretrained` fetches them.
-        shape: (C, H, W) of an image. For one channel timm sums the first layer's weights over the colours.
+        name: Its name in timm.
+        pretrained: Whether it starts from timm's weights, which :meth:`load_pretrained` downloads.
+        shape: (C, H, W) of an image. For one channel, timm sums the first layer's weights over the colours.
         norm_momentum: The batch-norm momentum.
     """
 
@@ -48,9 +48,9 @@ class TimmNetwork(Backbone):
             return
         try:
             start = _timm().create_model(self.name, pretrained=True, num_classes=0, in_chans=self.channels)
-        except Exception as error:  # of the network, the hub, the cache, the file: their libraries raise many kinds
+        except Exception as error:  # connection, hub, cache and file errors are of many kinds
             raise UserError(
-                f"cannot fetch the weights of timm's {self.name} ({reason(error)}): mend the connection, or start "
+                f"cannot fetch the weights of timm's {self.name} ({reason(error)}): fix the connection, or start "
                 f"without them with --backbone {SCRATCH}:{self.name}"
             ) from error
         self.net.load_state_dict(start.state_dict())
@@ -74,9 +74,9 @@ def _spec(pretrained: bool, name: str) -> BackboneSpec:
 
 
 def _statistics(name: str, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and deviation of the images that the weights were trained on; of grey images, the mean of the colours'.
+    """The channel means and deviations of the weights' training images, averaged over the colours for grey images.
 
-    timm has them on the scale 0 … 1.
+    On the scale 0 … 255; timm's are on 0 … 1.
     """
     config = _timm().get_pretrained_cfg(name)
     mean, std = (tuple(255.0 * value for value in values) for values in (config.mean, config.std))
@@ -84,12 +84,12 @@ def _statistics(name: str, shape: tuple[int, ...]) -> tuple[tuple[float, ...], t
 
 
 def _features(name: str, net: nn.Module, shape: tuple[int, ...]) -> int:
-    """The width of what the network makes of an image of this shape."""
+    """The number of features that the network computes from an image of this shape."""
     net.eval()
     try:
         with torch.no_grad():
             features: Tensor = net(torch.zeros(1, *shape))
-    except Exception as error:  # each network has its own way to say that it dislikes a size
+    except Exception as error:  # networks raise various errors for an unsupported size
         side = getattr(net, "pretrained_cfg", {}).get("input_size", shape)[-1]
         raise UserError(
             f"timm's {name} does not take images of shape {shape} ({reason(error)}): set image_size to {side}"
@@ -103,12 +103,11 @@ def _timm() -> ModuleType:
         import timm
     except ModuleNotFoundError as error:
         if error.name != "timm":
-            raise UserError(f"timm cannot be imported ({error}): install it anew with pip") from error
+            raise UserError(f"timm cannot be imported ({error}): reinstall it with pip") from error
         raise UserError("this backbone needs timm: pip install 'normatch[timm]'") from None
-    except Exception as error:  # a torchvision that was built for another torch fails as it likes
+    except Exception as error:  # a torchvision that was built for another torch can raise anything
         raise UserError(
-            f"timm cannot be imported ({reason(error)}): install the torchvision that belongs to torch "
-            f"{torch.__version__}"
+            f"timm cannot be imported ({reason(error)}): install the torchvision that matches torch {torch.__version__}"
         ) from error
     module: ModuleType = timm
     return module

@@ -17,7 +17,7 @@ else:  # as on a machine without a GPU
 
 __all__ = ["WideResNet"]
 
-# FixMatch's values; with them batch statistics of unlabelled and strongly augmented images do not swing the averages.
+# FixMatch's values. The small momentum keeps batches of strongly augmented images from swinging the running statistics.
 SLOPE = 0.1
 NORM_MOMENTUM = 0.001
 
@@ -64,7 +64,7 @@ class WideResNet(Backbone):
         self.norm = nn.BatchNorm2d(inputs, momentum=norm_momentum)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                # FixMatch's start: the gain √2 of a plain ReLU, the small slope not counted.
+                # FixMatch's initialisation: the gain √2 of a plain ReLU, ignoring the small slope.
                 nn.init.normal_(module.weight, std=math.sqrt(2 / (module.out_channels * module.kernel_size[0] ** 2)))
 
     partial = True
@@ -79,7 +79,7 @@ class WideResNet(Backbone):
         return _activate(self.norm, x, learning).mean(dim=(2, 3))
 
     def _fusible(self, x: Tensor) -> bool:
-        """Whether this is a training pass that the hand-written kernels take: in bfloat16, on a GPU."""
+        """Whether the hand-written kernels apply: to training passes in bfloat16 on a GPU."""
         if wide_resnet is None or self.plain or not self.training:
             return False
         if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
@@ -119,18 +119,18 @@ class _Block(nn.Module):
 
 
 def _activate(norm: nn.BatchNorm2d, x: Tensor, learning: int | None) -> Tensor:
-    """The normalised, activated x."""
+    """leaky ReLU(batch norm(x)), with gradients for the first ``learning`` items only."""
     if learning is None or learning == len(x) or not norm.training:
         return leaky_relu(norm(x), SLOPE)
     return leaky_relu(_normalise_part(norm, x, learning), SLOPE)
 
 
 def _normalise_part(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
-    """Batch norm by the statistics of all items, of which only the first ``learning`` get a gradient.
+    """Batch norm with the statistics of all items, of which only the first ``learning`` get a gradient.
 
-    Forward this is batch norm. Backward the learning items are normalised by their own statistics, then shifted and
-    scaled by constants to those of all. Were the statistics themselves constants, the gradient would not be orthogonal
-    to a scaling of x, and weights would drift (benchmarks/NOTES.md).
+    In the forward pass this is batch norm. For the backward pass, the learning items are normalised by their own
+    statistics, then shifted and scaled by constants to those of all items. If the statistics were constants instead,
+    the gradient would not be orthogonal to scaling x, and weights would drift (benchmarks/NOTES.md).
     """
     y: Tensor = norm(x.detach())
     exact = x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Charts as SVG text: drawn here, because a page that is kept must need nothing else."""
+"""Charts as SVG text, drawn without a plotting library, so that a page is self-contained."""
 
 from normatch.report.charts.alone import alone, chart_style
 from normatch.report.charts.bars import IntervalRow, bar_chart, interval_chart

@@ -1,4 +1,4 @@
-"""Charts as files of their own, for a page that is not ours: colours, light and dark, and the legend are inside."""
+"""Charts as standalone SVG files, including colours for light and dark mode and the legend."""
 
 import re
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from normatch.report.charts.svg import element, label
 __all__ = ["alone", "chart_style"]
 
 ROW, LETTER, GAP, SWATCH = 20, 6.4, 18, 30
-"""Of the legend: height of a row, width of a letter (about), space between entries, room for the piece of line."""
+"""Sizes in the legend: height of a row, approximate width of a letter, space between entries, room for the line."""
 
 
 def chart_style() -> str:
-    """The colours and the rules by which charts are drawn."""
+    """The style sheet of the charts."""
     return files("normatch.report.charts").joinpath("charts.css").read_text(encoding="utf-8")
 
 
@@ -26,7 +26,7 @@ def alone(chart: str, series: Sequence[Series] = ()) -> str:
     width, height = float(found[1]), float(found[2])
     entries, rows = _legend(series, width)
     top = 8 + ROW * rows
-    # Browsers differ in which they follow: the attributes of an inner drawing, or its style. So both are set.
+    # Some browsers use the attributes of a nested SVG, others its style, so both are set.
     inner = chart.replace("<svg ", f'<svg y="{top}" width="{width:g}" height="{height:g}" ', 1)
     rules = f"svg {{ font-family: system-ui, sans-serif; }} .chart {{ width: {width:g}px; height: {height:g}px; }}"
     ground = element("rect", width=width, height=height + top, rx=6, style="fill: var(--card)")
@@ -43,7 +43,7 @@ def alone(chart: str, series: Sequence[Series] = ()) -> str:
 
 
 def _legend(series: Sequence[Series], width: float) -> tuple[list[str], int]:
-    """The entries, one beside the other while they fit, and how many rows they take."""
+    """The entries of the legend, as many per row as fit, and the number of rows."""
     entries, x, row = [], 12.0, 0
     for s in series:
         needs = SWATCH + LETTER * len(s.name)

@@ -1,4 +1,4 @@
-"""Scales and their ticks at round numbers."""
+"""Axes, and ticks at round numbers."""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ __all__ = ["Axis", "compact", "percent", "round_ticks"]
 
 
 TINY = 1e-100
-"""What no axis can show apart from 0."""
+"""Values up to this count as 0."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values laid along a range of positions."""
+    """A linear map from the values low … high to the positions start … end."""
 
     low: float
     high: float
@@ -24,7 +24,7 @@ class Axis:
 
 
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten that enclose low … high, ``about`` of them.
+    """Multiples of 1, 2 or 5 times a power of ten that enclose low … high, roughly ``about`` of them.
 
     >>> round_ticks(0.13, 0.97)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -42,7 +42,8 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def percent(value: float) -> str:
-    """
+    """A share as a percentage with at most one decimal.
+
     >>> percent(0.5), percent(0.975)
     ('50%', '97.5%')
     """
@@ -50,7 +51,8 @@ def percent(value: float) -> str:
 
 
 def compact(value: float) -> str:
-    """
+    """A number in few characters.
+
     >>> compact(0), compact(250), compact(12_000), compact(1_048_576), compact(0.025)
     ('0', '250', '12k', '1.05M', '0.025')
     """

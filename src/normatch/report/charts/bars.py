@@ -1,4 +1,4 @@
-"""Horizontal bars and intervals: one row a class or a run."""
+"""Horizontal bars and intervals: one row per class or run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ __all__ = ["IntervalRow", "bar_chart", "interval_chart"]
 
 WIDTH, RIGHT, TOP, BOTTOM = 400, 22, 6, 26
 LETTER = 6.6
-"""Width of a character of a row's name, about."""
+"""Approximate width of a character of a row's name."""
 LONGEST_NAME = 18
 LEAST_RANGE = 0.02
-"""Of an axis of shares: what differs by less should look like it."""
+"""Least range of an axis of shares, so that small differences look small."""
 
 
 def bar_chart(title: str, names: Sequence[str], groups: dict[str, tuple[str, Sequence[float]]]) -> str:
-    """Shares of each name: a bar for each group, whose value is the name of its colour and the shares."""
+    """A chart of shares: for each name one bar per group; a group is the name of its colour and the shares."""
     short = [shorten(name, LONGEST_NAME) for name in names]
     left = 12 + LETTER * max(map(len, short))
     bar = 9
@@ -51,7 +51,7 @@ def bar_chart(title: str, names: Sequence[str], groups: dict[str, tuple[str, Seq
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """A share and its interval, with a name and the name of a colour."""
+    """A share and its interval, with its name and the name of its colour."""
 
     name: str
     share: float

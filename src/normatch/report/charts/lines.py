@@ -17,7 +17,7 @@ MOST_DOTS = 60
 
 @dataclass(frozen=True)
 class Series:
-    """A named curve. ``ink`` is the name of a colour of the page, ``dash`` the pattern of the line."""
+    """A named curve. ``ink`` is the name of a colour in the style sheet, ``dash`` the pattern of the line."""
 
     name: str
     points: Sequence[tuple[float, float | None]]
@@ -32,7 +32,7 @@ class Series:
 def line_chart(
     title: str, series: Sequence[Series], *, shares: bool = False, low: float | None = None, high: float | None = None
 ) -> str:
-    """Curves over steps. ``shares`` writes values as percentages; ``low`` and ``high`` must be within the y-axis."""
+    """A chart of curves over steps. ``shares``: values as percentages; the y-axis includes ``low`` and ``high``."""
     form = percent if shares else compact
     values = [y for s in series for _, y in s.known]
     ticks = round_ticks(
@@ -54,7 +54,7 @@ def line_chart(
 
 
 def legend(series: Sequence[Series]) -> str:
-    """The names of the curves beside a piece of their lines."""
+    """The names of the curves, each next to a sample of its line."""
 
     def entry(s: Series) -> str:
         line = element("line", x1=0, x2=24, y1=5, y2=5, class_="line", stroke_dasharray=s.dash)

@@ -1,4 +1,4 @@
-"""The confusion matrix: what is right in one colour, what is wrong in another."""
+"""The confusion matrix: right answers in one colour, wrong ones in another."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ __all__ = ["matrix_chart"]
 
 SIDE, LARGEST_CELL = 400, 60
 MOST_NUMBERS = 16
-"""Classes up to which the counts are written into the cells."""
+"""Up to this many classes, the counts are written into the cells."""
 MOST_NAMES = 40
-"""Classes up to which rows and columns are named."""
+"""Up to this many classes, rows and columns are named."""
 LONGEST_NAME = 12
 
 
 def matrix_chart(table: Sequence[Sequence[int]], classes: Sequence[str]) -> str:
-    """Rows are the truth, columns the answer; the strength of a colour is the share of the row."""
+    """A confusion matrix: rows are the truth, columns the answer; the opacity of a cell is its share of the row."""
     counts = np.asarray(table)
     k = len(classes)
     cell = min(SIDE / k, LARGEST_CELL)
@@ -61,7 +61,7 @@ def matrix_chart(table: Sequence[Sequence[int]], classes: Sequence[str]) -> str:
 
 
 def _named(i: int, name: str, margin: float, cell: float, size: float, turned: bool) -> str:
-    """A class's name beside its row and above its column, there upright where names are long."""
+    """A class's name next to its row and above its column, there rotated if ``turned``."""
     at, style = margin + (i + 0.5) * cell, f"font-size: {size:.1f}px"
     row = label(margin - 6, at + size / 3, name, text_anchor="end", style=style)
     if not turned:

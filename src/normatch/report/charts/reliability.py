@@ -1,4 +1,4 @@
-"""Reliability diagrams: accuracy beside confidence."""
+"""Reliability diagrams: accuracy against confidence."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ PLOT, GAP, STRIP, BOTTOM = 200, 12, 40, 38
 
 
 def reliability_chart(title: str, bins: Sequence[Bin]) -> str:
-    """Bars of accuracy by confidence, a tick at the mean confidence of each, and below how many items each bar has."""
+    """Bars of accuracy by confidence, each with a tick at its mean confidence, and below its number of items."""
     x_axis = Axis(0, 1, LEFT, WIDTH - RIGHT)
     y_axis = Axis(0, 1, TOP + PLOT, TOP)
     foot = TOP + PLOT + GAP + STRIP
@@ -29,7 +29,7 @@ def reliability_chart(title: str, bins: Sequence[Bin]) -> str:
         x, width = x_axis(b.low) + 1, x_axis(b.high) - x_axis(b.low) - 2
         words = f"{b.n} items of mean confidence {b.confidence:.1%}: {b.accuracy:.1%} right"
         top, height = y_axis(b.accuracy), max(y_axis(0) - y_axis(b.accuracy), 1.0)
-        # A bar of one item says little, so it is drawn pale.
+        # Bars of few items are drawn pale, because they say little.
         strength = f"{0.2 + 0.65 * (b.n / most) ** 0.25:.2f}"
         place = {"x": x, "y": top, "width": width, "height": height}
         body.append(element("rect", tip(words), **place, class_="bar", fill_opacity=strength))

@@ -9,7 +9,7 @@ __all__ = ["apart", "class_legend", "latent_chart"]
 
 WIDTH, LOWEST, HIGHEST, EDGE = 560, 260, 460, 24
 INKS = 10
-"""Colours of classes; further classes take the colours again with another shape."""
+"""Number of colours for classes; further classes reuse the colours with another shape."""
 MOST_NAMES, LONGEST_NAME = 12, 12
 LETTER, LINE = 9.5, 17.0
 """The width of a letter of a name, on average, and the height of a line."""
@@ -27,9 +27,10 @@ def latent_chart(
     scales: Sequence[float],
     classes: Sequence[str],
 ) -> str:
-    """Points, names at the centres of their classes, and the Gaussians of the flow: a cross with a circle of radius σ.
+    """A chart of points, class names at the centres of their points, and the flow's Gaussians: crosses with circles of
+    radius σ.
 
-    Both axes have the same scale, so that a circle stays one.
+    Both axes have the same scale, so that circles stay circles.
     """
     height, place = _frame([*points, *means])
     unit = place((1.0, 0.0))[0] - place((0.0, 0.0))[0]
@@ -55,7 +56,7 @@ def latent_chart(
 
 
 def class_legend(classes: Sequence[str]) -> str:
-    """The names of the classes beside their marks."""
+    """The names of the classes, each next to its mark."""
 
     def entry(k: int, name: str) -> str:
         mark = element("path", d=SHAPES[k // INKS % len(SHAPES)], class_="point")
@@ -91,7 +92,7 @@ def _ink(k: int) -> str:
 
 
 def _frame(points: Sequence[Point]) -> tuple[float, Callable[[Point], Point]]:
-    """The height that suits the points, and the way from coordinates to positions; both axes have one scale."""
+    """The height of the chart, and the map from coordinates to positions, with one scale for both axes."""
     xs, ys = zip(*points, strict=True)
     spans = max(max(xs) - min(xs), 1e-9), max(max(ys) - min(ys), 1e-9)
     height = min(max(WIDTH * spans[1] / spans[0], LOWEST), HIGHEST)

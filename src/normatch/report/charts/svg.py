@@ -1,4 +1,4 @@
-"""SVG and HTML as text: elements, and the root of a picture with its words for those who cannot see it."""
+"""SVG and HTML as text: elements, and the root of a picture with a description for screen readers."""
 
 from html import escape
 
@@ -6,7 +6,7 @@ __all__ = ["element", "label", "number", "picture", "shorten", "tip"]
 
 
 def element(name: str, *children: str, **attributes: object) -> str:
-    """Markup of one element; ``class_`` is class, and an underscore in a name is a hyphen. Children are markup."""
+    """Markup of one element. ``class_`` becomes class, other underscores become hyphens; children are markup."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
         for key, value in attributes.items()
@@ -21,12 +21,12 @@ def label(x: float, y: float, words: str, **attributes: object) -> str:
 
 
 def tip(words: str) -> str:
-    """What a pointer that rests on the surrounding element shows."""
+    """A tooltip for the enclosing element."""
     return element("title", escape(words))
 
 
 def picture(width: float, height: float, title: str, description: str, *body: str, class_: str = "chart") -> str:
-    """A drawing that scales with its column; title and description say what it shows."""
+    """The root element of a drawing that scales with its column, with title and description for screen readers."""
     return element(
         "svg",
         element("title", escape(title)),
@@ -40,7 +40,8 @@ def picture(width: float, height: float, title: str, description: str, *body: st
 
 
 def shorten(name: str, longest: int) -> str:
-    """
+    """The name, cut to ``longest`` characters with an ellipsis.
+
     >>> shorten("cat", 8), shorten("rhinoceros", 8)
     ('cat', 'rhinoce…')
     """
@@ -48,7 +49,7 @@ def shorten(name: str, longest: int) -> str:
 
 
 def number(value: float) -> str:
-    """At most one decimal: a tenth of a pixel is not seen.
+    """A number as text with at most one decimal, which is enough for pixels.
 
     >>> number(3.0), number(2.25), number(-0.01)
     ('3', '2.2', '0')

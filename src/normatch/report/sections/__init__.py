@@ -1,1 +1,1 @@
-"""The parts of a report's page: each a function from findings to markup, or None where there is nothing to show."""
+"""The sections of a report's page: functions from findings to markup, or to None if there is nothing to show."""

@@ -1,4 +1,4 @@
-"""Single items: where head and second classifier disagree most, and where the head is most surely wrong."""
+"""Single items: those on which head and second classifier disagree most, and the most confident errors."""
 
 from html import escape
 
@@ -9,11 +9,11 @@ from normatch.report.markup import figure, share, table, words
 __all__ = ["disputed", "errors"]
 
 Pictures = dict[int, str]
-"""Data URIs of the items shown, by their number; empty for feature vectors and where the data has gone."""
+"""Data URIs of the items shown, by number; empty for feature vectors or if the data could not be read."""
 
 
 def disputed(findings: Findings, pictures: Pictures) -> str | None:
-    """How often the two agree, what that is worth, and the items they dispute most."""
+    """How often both classifiers agree, their accuracies then and otherwise, and the most disputed items."""
     found = findings.agreement
     if found is None or findings.disputed is None:
         return None

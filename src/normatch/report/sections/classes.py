@@ -1,4 +1,4 @@
-"""Which classes the run knows: balance of its pseudo-labels, confusion, figures of each class."""
+"""Classes: balance of the pseudo-labels, confusion matrix, figures for each class."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ MOST_PAIRS = 8
 
 
 def balance(findings: Findings) -> str | None:
-    """How often each class is a pseudo-label, beside the truth."""
+    """How often each class is a pseudo-label, compared with the truth."""
     found = findings.balance
     if found is None:
         return None
@@ -46,10 +46,10 @@ def _balance_note(found: Balance) -> str:
     looked = f"{found.n:,} unlabelled items" if found.n == found.of else f"{found.n:,} of {found.of:,} unlabelled items"
     note = f"Classes that the finished model gives to {looked}, without augmentation"
     if found.known == found.n:
-        trouble = "A class with far too many pseudo-labels draws others in; one with far too few is being lost."
-        return f"{note}, beside their true classes. {trouble}"
+        trouble = "A class with far too many pseudo-labels is absorbing others; one with far too few is being lost."
+        return f"{note}, next to their true classes. {trouble}"
     if found.known:
-        return f"{note}, beside the true classes of the {found.known:,} of them whose class is known."
+        return f"{note}, next to the true classes of the {found.known:,} of them whose class is known."
     return f"{note}; their true classes are not known."
 
 
@@ -57,7 +57,7 @@ def _counts(findings: Findings, found: Balance) -> str:
     head = ["class", "pseudo-labels"] + ["truth"] * bool(found.known)
     columns = zip(findings.classes, found.pseudo, found.truth, strict=True)
     rows = [[name, f"{pseudo:,}", f"{truth:,}"][: len(head)] for name, pseudo, truth in columns]
-    note = "The most and the least frequent class are where to look first."
+    note = "Look at the most and the least frequent class first."
     return figure("Counts", table("Pseudo-labels and true labels of each class", head, rows), note=note)
 
 
@@ -78,7 +78,7 @@ def classes(findings: Findings) -> str | None:
     figures = figure(
         "Each class",
         table("Precision, recall, F1 and items of each class", ["class", "precision", "recall", "F1", "items"], rows),
-        note="Precision: how many of those given the class are of it. Recall: how many of the class are given it.",
+        note="Precision: share of right answers among answers of the class. Recall: share of its items answered right.",
     )
     return cards(matrix, figures) + _pairs(findings)
 

@@ -1,4 +1,4 @@
-"""Whether the confidences mean what they say."""
+"""Calibration: whether confidences match accuracies."""
 
 from normatch.evaluate.calibration import COLDEST, HOTTEST
 from normatch.report.charts import reliability_chart
@@ -14,8 +14,8 @@ def calibration(findings: Findings) -> str | None:
     if found is None:
         return None
     lead = (
-        "Bars are how many of the answers of a confidence are right, orange ticks how many should be. A bar below its "
-        "tick is overconfident, one above it too modest. ECE is the mean distance of the two over all items."
+        "Bars show the share of right answers at each confidence, orange ticks the share that it promises. A bar below "
+        "its tick is overconfident, one above it underconfident. ECE is the mean distance of the two over all items."
     )
     figures = [
         figure(
@@ -30,13 +30,13 @@ def calibration(findings: Findings) -> str | None:
             figure(
                 f"After temperature scaling: ECE {found.error_after:.1%}",
                 reliability_chart("Reliability after temperature scaling", found.after),
-                note=f"Temperature {at}: above 1 the model was too sure, below 1 too modest." + _at_the_edge(found),
+                note=f"Temperature {at}: above 1 if the model was overconfident, else below." + _limit_note(found),
             )
         )
     return words(lead) + cards(*figures) + words(found.how, "soft")
 
 
-def _at_the_edge(found: Calibration) -> str:
+def _limit_note(found: Calibration) -> str:
     if all(1.01 * COLDEST < t < 0.99 * HOTTEST for t in found.temperatures):
         return ""
-    return " The edge of the range looked at was reached: these items cannot tell."
+    return " The fit reached the limit of its range: these items do not determine the temperature."

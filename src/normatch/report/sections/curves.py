@@ -1,4 +1,4 @@
-"""How the run learned: losses, accuracy, and what became of its pseudo-labels (Figures 3 and 4 of the paper)."""
+"""Training curves: losses, accuracy, and the quality of pseudo-labels (Figures 3 and 4 of the paper)."""
 
 from normatch.engine.curves import HIGH_CONFIDENCE
 from normatch.report.charts import Series, legend, line_chart
@@ -45,11 +45,11 @@ def learning(findings: Findings) -> str | None:
     ]
     figures = []
     if accuracy:
-        note = "Accuracy of the averaged weights, which are the ones kept. It chose nothing."
+        note = "Accuracy of the averaged weights, which are the ones saved. It is reported only and selected nothing."
         chart = line_chart("Accuracy over training", accuracy, shares=True)
         figures.append(figure("Accuracy", legend(accuracy), chart, note=note))
     if any(series.known for series in losses):
-        note = "What was minimised: each part as it enters the sum, weights and ramps included."
+        note = "The minimised loss and its parts, including their weights and ramps."
         figures.append(figure("Loss", legend(losses), line_chart("Loss over training", losses, low=0), note=note))
     return cards(*figures) if figures else None
 
@@ -66,28 +66,28 @@ def pseudo_labels(findings: Findings) -> str | None:
             line_chart(
                 "Shares of pseudo-labels that are trusted, confident and correct", third, shares=True, low=0, high=1
             ),
-            note="Shares of all pseudo-labels. The nearer trusted is to correct, the better the trust is placed.",
+            note="Shares of all pseudo-labels. Ideally those that are correct are trusted, and no others.",
         ),
         figure(
             "How good they are (Figure 4)",
             legend(fourth),
             line_chart("Accuracy, weight and uncertainty of pseudo-labels", fourth, shares=True, low=0, high=1),
-            note="Trusted ones should be right; distrusted ones, which are often wrong, should weigh little.",
+            note="Trusted ones should be right; distrusted ones, which are often wrong, should have little weight.",
         ),
     ]
-    lead = "Each unlabelled image is taught the class that its weakly augmented view is given. "
+    lead = "The pseudo-label of an unlabelled image is the class predicted for its weakly augmented view. "
     if findings.auxiliary is not None:
         lead += (
-            f"It is trusted fully where head and {findings.auxiliary} name the same class; elsewhere it weighs less."
+            f"It is fully trusted if head and {findings.auxiliary} name the same class; otherwise its weight is lower."
         )
     else:
-        lead += "It is trusted where its confidence reaches the method's threshold; elsewhere it does not count."
+        lead += "It is trusted if its confidence reaches the method's threshold; otherwise it is not used."
     if not any(series.name == "correct" for series in third):
-        lead += " The truth of the unlabelled images is not known here, so the curves that need it are missing."
+        lead += " The true classes of the unlabelled images are not known, so the curves that need them are missing."
     elif findings.balance is not None and findings.balance.known == findings.balance.learnt:
         lead += (
-            f" Of these images only the {findings.balance.known:,} whose labels are learnt have a known class: what is "
-            "called correct or accurate here is measured on them alone, and flatters."
+            f" Only the {findings.balance.known:,} of these images whose labels are trained on have a known class: the "
+            "shares correct and the accuracies are measured on them alone, and are too optimistic."
         )
     return words(lead) + cards(*figures)
 

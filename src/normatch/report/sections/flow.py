@@ -1,4 +1,4 @@
-"""The flow's space: where the classes lie in it."""
+"""The latent space of the flow: where the classes lie in it."""
 
 from normatch.report.charts import class_legend, latent_chart
 from normatch.report.findings import Findings

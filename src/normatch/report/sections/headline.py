@@ -1,4 +1,4 @@
-"""The top of the page: how good the run is, how sure that is, and the few facts that place it."""
+"""The top of the page: the accuracy with its interval, and the main facts of the run."""
 
 from html import escape
 
@@ -51,7 +51,7 @@ def _facts(findings: Findings) -> str:
 
 
 def warnings(findings: Findings) -> str | None:
-    """What the run warned of while it trained."""
+    """The warnings raised during training."""
     if not findings.warnings:
         return None
     entries = (
@@ -68,7 +68,8 @@ def warnings(findings: Findings) -> str | None:
 
 
 def _duration(seconds: float) -> str:
-    """
+    """Seconds as text, in seconds, minutes or hours.
+
     >>> _duration(35.2), _duration(4000)
     ('35 s', '1 h 7 min')
     """

@@ -33,7 +33,7 @@ def repeat(findings: Findings) -> str:
 
 
 def left_out(findings: Findings, titles: dict[str, str]) -> str | None:
-    """What is not on this page, and why."""
+    """The parts that are not on this page, with the reasons."""
     if not findings.left_out:
         return None
     by_reason: dict[str, list[str]] = {}

@@ -1,1 +1,1 @@
-"""Triton kernels, imported only where Triton is."""
+"""Triton kernels, imported only if Triton is installed."""

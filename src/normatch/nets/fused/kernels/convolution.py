@@ -1,10 +1,10 @@
-"""Triton kernels of 3×3 convolutions over few channels, where cuDNN's are held up by the second-level cache.
+"""Triton kernels of 3×3 convolutions over few channels, where cuDNN's are limited by the second-level cache.
 
-Images are (N, H, W, C) in memory. Each output pixel reads nine inputs; at 32 channels it is these reads, nine times the
-image, that take the time. Here two neighbouring pixels of a row are one output of 2·C channels: they read the same four
-pixels of each of three rows, one stretch of memory, so that six inputs are read for each output in place of nine, at
-the price of a third more multiplications (by zeros), which tensor cores have to spare. The weights' gradient takes two
-rows at once, which share two of the four rows that they read: four inputs for each output.
+Images are (N, H, W, C) in memory. Each output pixel reads nine inputs; at 32 channels these reads, nine times the
+image, take most of the time. Here two neighbouring pixels of a row are one output of 2·C channels: they read the same
+four pixels, contiguous in memory, in each of three rows, so that each output reads six inputs instead of nine, at the
+price of a third more multiplications (by zeros), for which tensor cores have capacity. The gradient of the weights
+takes two rows at once, which share two of the four rows that they read: four inputs for each output.
 """
 
 import triton
@@ -15,7 +15,7 @@ __all__ = ["convolve", "fold_weight_gradient", "stem", "stem_weight_gradient", "
 
 @triton.jit
 def _quads(quad, H: tl.constexpr, W: tl.constexpr):
-    """Of quads, numbered image by image, their first pixel's number, row and column."""
+    """The number, row and column of the first pixel of each quad (2×2 pixels), numbered image by image."""
     column = quad % (W // 2) * 2
     row = quad // (W // 2) % (H // 2) * 2
     image = quad // (W // 2 * (H // 2))
@@ -33,7 +33,8 @@ def _four(X, pixel, row, column, inside, DOWN: tl.constexpr, H: tl.constexpr, W:
 
 @triton.jit
 def _pair_weights(W, tap_row, IN: tl.constexpr, OUT: tl.constexpr, in_step, out_step, tap_step):
-    """The (4·IN, 2·OUT) matrix of one row of taps for a pair of outputs: tap j − o where it is 0, 1 or 2."""
+    """The (4·IN, 2·OUT) matrix of one row of taps for a pair of outputs: input j and output o have tap j − o if that is
+    0, 1 or 2, else 0."""
     k = tl.arange(0, 4 * IN)
     n = tl.arange(0, 2 * OUT)
     tap = (k // IN)[:, None] - (n // OUT)[None, :]
@@ -47,10 +48,10 @@ def convolve(
     H: tl.constexpr, W: tl.constexpr, IN: tl.constexpr, OUT_C: tl.constexpr, PAIRS: tl.constexpr,
     ADDED: tl.constexpr, SUMS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """OUT = X ∗ WEIGHT (+ ADD); with SUMS also Σ and Σ² of each channel of OUT, two parts of PARTIAL a program.
+    """OUT = X ∗ WEIGHT (+ ADD); with SUMS also Σ and Σ² of each channel of OUT, in two rows of PARTIAL per program.
 
-    The gradient with regard to X is the same with the roles of in- and outputs exchanged and the taps in reverse, which
-    the three steps through WEIGHT express.
+    The gradient with respect to X is the same with inputs and outputs exchanged and the taps reversed, which the three
+    strides of WEIGHT (in_step, out_step, tap_step) express.
     """
     program = tl.program_id(0)
     wide = tl.arange(0, 2 * OUT_C)
@@ -58,7 +59,7 @@ def convolve(
     upper = _pair_weights(WEIGHT, 0, IN, OUT_C, in_step, out_step, tap_step).to(dtype)
     centre = _pair_weights(WEIGHT, 1, IN, OUT_C, in_step, out_step, tap_step).to(dtype)
     lower = _pair_weights(WEIGHT, 2, IN, OUT_C, in_step, out_step, tap_step).to(dtype)
-    # Sums are kept element by element and added up once: a reduction in each round would take longer than the products.
+    # Summed elementwise and reduced once: a reduction in each iteration would take longer than the products.
     total = tl.zeros((PAIRS, 2 * OUT_C), tl.float32)
     square = tl.zeros((PAIRS, 2 * OUT_C), tl.float32)
     for tile in tl.range(program, tl.cdiv(pairs, PAIRS), tl.num_programs(0), num_stages=STAGES):
@@ -89,7 +90,7 @@ def weight_gradient(
     X, G, PARTIAL, quads, chunk,
     H: tl.constexpr, W: tl.constexpr, IN: tl.constexpr, OUT: tl.constexpr, QUADS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Σ over quads of inputsᵀ · gradients: (3, 4·IN, 2·OUT) for each program, of which six of eight blocks count."""
+    """Σ over quads of inputsᵀ · gradients: (3, 4·IN, 2·OUT) per program; six of the eight (IN, OUT) blocks are used."""
     program = tl.program_id(0)
     wide = tl.arange(0, 2 * OUT)
     upper = tl.zeros((4 * IN, 2 * OUT), tl.float32)
@@ -135,7 +136,7 @@ def fold_weight_gradient(
         inside = (i < 9 * IN * OUT_C)[None, :] & (part < parts)[:, None]
         here = PARTIAL + part[:, None] * (24 * IN * OUT_C) + at[None, :]
         total += tl.load(here, mask=inside, other=0.0)
-        # The same tap of the pair's second pixel: one input further on, in the second half of the outputs.
+        # The same tap for the pair's second pixel: one input further, in the second half of the outputs.
         total += tl.load(here + IN * 2 * OUT_C + OUT_C, mask=inside, other=0.0)
     target = OUT + c_out * (9 * IN) + (row * 3 + column) * IN + c_in
     tl.store(target, tl.sum(total, 0), mask=i < 9 * IN * OUT_C)
@@ -143,7 +144,7 @@ def fold_weight_gradient(
 
 @triton.jit
 def _patches(X, pixel, pixels, H: tl.constexpr, W: tl.constexpr, IN: tl.constexpr, TAPS: tl.constexpr):
-    """(pixels, TAPS) the 3×3 surroundings of pixels of planar images (N, IN, H, W), tap by tap, zeros outside."""
+    """(pixels, TAPS) the 3×3 neighbourhoods of pixels of planar images (N, IN, H, W), tap by tap, zeros outside."""
     k = tl.arange(0, TAPS)
     tap = k // IN
     channel = k % IN
@@ -185,7 +186,7 @@ def stem_weight_gradient(
     X, G, PARTIAL, pixels,
     H: tl.constexpr, W: tl.constexpr, IN: tl.constexpr, OUT_C: tl.constexpr, TAPS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Σ over pixels of surroundingsᵀ · gradients: (TAPS, OUT_C) for each program."""
+    """Σ over pixels of neighbourhoodsᵀ · gradients: (TAPS, OUT_C) per program."""
     program = tl.program_id(0)
     wide = tl.arange(0, OUT_C)
     total = tl.zeros((TAPS, OUT_C), tl.float32)

@@ -1,8 +1,8 @@
-"""Triton kernels of batch normalisation with a leaky ReLU behind it, forward and backward.
+"""Triton kernels of batch normalisation followed by a leaky ReLU, forward and backward.
 
 Activations are rows of channels: (P, C) with P = N·H·W, the memory of a channels-last image batch. C is a power of two.
-Sums over rows are taken by a fixed number of programs, each of which writes its own row of ``PARTIAL`` (S, 2, C); a
-small kernel adds these rows up in one order, so that a step repeats bit for bit.
+Sums over rows are computed by a fixed number of programs, each of which writes its own row of ``PARTIAL`` (S, 2, C); a
+small kernel adds up these rows in a fixed order, so that a step is reproducible bit for bit.
 """
 
 import triton
@@ -24,10 +24,10 @@ def _slope(x, scale, shift, SLOPE: tl.constexpr):
 
 @triton.jit
 def sums(X, ADD, OUT, PARTIAL, rows, chunk, C: tl.constexpr, ROWS: tl.constexpr, ADDED: tl.constexpr):
-    """Σx and Σx² of each channel; with ADDED, x is X + ADD, which is written to OUT too."""
+    """Σx and Σx² of each channel; with ADDED, x is X + ADD, which is also written to OUT."""
     program = tl.program_id(0)
     channel = tl.arange(0, C)
-    # Kept element by element and added up once: a reduction in each round would take longer than the reads.
+    # Summed elementwise and reduced once: a reduction in each iteration would take longer than the reads.
     total = tl.zeros((ROWS, C), tl.float32)
     square = tl.zeros((ROWS, C), tl.float32)
     for start in range(0, chunk, ROWS):
@@ -47,7 +47,7 @@ def sums(X, ADD, OUT, PARTIAL, rows, chunk, C: tl.constexpr, ROWS: tl.constexpr,
 
 @triton.jit
 def settle(PARTIAL, WEIGHT, BIAS, TABLE, count, parts, eps, C: tl.constexpr, WIDE: tl.constexpr, PARTS: tl.constexpr):
-    """From partial sums to TABLE (5, C): mean, 1/σ, scale γ/σ, shift β − mean·γ/σ, and the unbiased variance."""
+    """Computes TABLE (5, C) from partial sums: mean, 1/σ, scale γ/σ, shift β − mean·γ/σ, unbiased variance."""
     channel = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     total = tl.zeros((PARTS, WIDE), tl.float32)
     square = tl.zeros((PARTS, WIDE), tl.float32)
@@ -84,7 +84,7 @@ def normalise(X, TABLE, OUT, rows, C: tl.constexpr, ROWS: tl.constexpr, SLOPE: t
 
 @triton.jit
 def pool(X, TABLE, OUT, C: tl.constexpr, PIXELS: tl.constexpr, ROWS: tl.constexpr, SLOPE: tl.constexpr):
-    """One image's mean over pixels of leaky ReLU(scale · X + shift), in float32."""
+    """The mean over the pixels of one image of leaky ReLU(scale · X + shift), in float32."""
     image = tl.program_id(0)
     channel = tl.arange(0, C)
     scale = tl.load(TABLE + 2 * C + channel)[None, :]
@@ -100,7 +100,7 @@ def pool(X, TABLE, OUT, C: tl.constexpr, PIXELS: tl.constexpr, ROWS: tl.constexp
 
 @triton.jit
 def _incoming(G, at, row, channel, inside, C: tl.constexpr, PIXELS: tl.constexpr, POOLED: tl.constexpr):
-    """The gradient behind the activation; with POOLED that of an image's mean, shared by its pixels."""
+    """The gradient of the activation's output; with POOLED, that of an image's mean, spread over its pixels."""
     if POOLED:
         g = tl.load(G + (row // PIXELS)[:, None] * C + channel[None, :], mask=inside, other=0.0).to(tl.float32)
         return g / PIXELS
@@ -113,7 +113,7 @@ def sums_gradient(
     C: tl.constexpr, ROWS: tl.constexpr, SLOPE: tl.constexpr, PIXELS: tl.constexpr, POOLED: tl.constexpr,
     PARTIAL_BATCH: tl.constexpr,
 ):  # fmt: skip
-    """Σg and Σg·x̂ of each channel, g the gradient in front of the activation; of part of a batch also Σx̂ and Σx̂²."""
+    """Σg and Σg·x̂ per channel, with g the gradient of the activation's input; for a partial batch also Σx̂, Σx̂²."""
     program = tl.program_id(0)
     channel = tl.arange(0, C)
     mean = tl.load(TABLE + channel)[None, :]
@@ -150,11 +150,12 @@ def settle_gradient(
     PARTIAL, G_BIAS, G_WEIGHT, LINE, parts, count,
     C: tl.constexpr, WIDE: tl.constexpr, PARTS: tl.constexpr, PARTIAL_BATCH: tl.constexpr,
 ):  # fmt: skip
-    """From partial sums to the gradients of β and γ, and the line (2, C) a + b·x̂ that is taken off g.
+    """Computes, from partial sums, the gradients of β and γ, and LINE (2, C): a and b of the line a + b·x̂ to subtract
+    from g.
 
-    Of a whole batch it is Σg/n + x̂ · Σg·x̂/n. Of part of one it is the regression of g on the part's own x̂, which are
-    not centred and scaled as those of all are: so the gradient of what comes before stays orthogonal to a shift and to
-    a scaling of it, as behind any batch normalisation.
+    For a whole batch the line is Σg/n + x̂ · Σg·x̂/n. For a partial batch it is the regression of g on the x̂ of that
+    part, whose mean is not 0 and whose variance is not 1: so the gradient of the input stays orthogonal to shifting and
+    scaling it, as with any batch normalisation.
     """
     channel = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     total = tl.zeros((PARTS, WIDE), tl.float32)
@@ -191,7 +192,7 @@ def normalise_gradient(
     C: tl.constexpr, ROWS: tl.constexpr, SLOPE: tl.constexpr, PIXELS: tl.constexpr, POOLED: tl.constexpr,
     ADDED: tl.constexpr,
 ):  # fmt: skip
-    """OUT = γ/σ · (g − a − b·x̂) (+ ADD) with the line of :func:`settle_gradient`: in front of the normalisation."""
+    """OUT = γ/σ · (g − a − b·x̂) (+ ADD), the gradient of the normalisation's input (see :func:`settle_gradient`)."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     channel = tl.arange(0, C)
     at = row[:, None] * C + channel[None, :]
