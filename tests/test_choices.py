@@ -123,7 +123,7 @@ def test_images_that_are_passed_over_are_named(tmp_path: Path) -> None:
     data = tmp_path / "p"
     for part in ("train", "val"):
         pictures(data / part, [20] * 4)
-    named = f"! ignored, in no folder that is looked into: {data / 'val' / 'cat' / '0.png'} and 3 more\n"
+    named = f"! ignored, outside the folders that are read: {data / 'val' / 'cat' / '0.png'} and 3 more\n"
     assert named in choose(data).describe()
 
 

@@ -103,7 +103,7 @@ def test_predict_can_skip_what_is_unreadable(run: Path, tmp_path: Path, capsys: 
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 2
     assert "1 unreadable image skipped" in shown.err
-    assert f"{tmp_path / 'b.png'}: it is no image of a known kind\n" in shown.err
+    assert f"{tmp_path / 'b.png'}: not an image of a known kind\n" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ WRONG = {
         "predict run list.csv", "list.csv lists no images: add lines such as", and_file("list.csv", "path\n"), "digits"
     ),
     "notes to predict": Wrong(
-        "predict run notes.txt", "notes.txt: it is no image of a known kind", and_file("notes.txt", "path\n"), "digits"
+        "predict run notes.txt", "notes.txt: not an image of a known kind", and_file("notes.txt", "path\n"), "digits"
     ),
     "channels that are no colours": Wrong(
         "train --data x.npz",
@@ -275,7 +275,7 @@ WRONG = {
     # Files that are no pictures.
     "an empty file": Wrong("train --data pets", "pets/cat/x.png: the file is empty", and_file("pets/cat/x.png", b"")),
     "a web page": Wrong(
-        "train --data pets", "pets/dog/x.jpg: it is no image of a known kind", and_file("pets/dog/x.jpg", "<html>")
+        "train --data pets", "pets/dog/x.jpg: not an image of a known kind", and_file("pets/dog/x.jpg", "<html>")
     ),
     "a truncated picture": Wrong("train --data pets", "pets/cat/cut.jpg: ", truncated),
     "a decompression bomb": Wrong("train --data pets", "exceeds limit", and_file("pets/cat/x.png", bomb())),

@@ -68,7 +68,7 @@ class Plan:
         lines = [self.found] if self.found else []
         if self.chosen:
             lines += [f"  {line}" for line in aligned(self.chosen)]
-            lines.append("  all of it is in config.json, and each is a flag that you can set")
+            lines.append("  all of these are in config.json; each is also a flag")
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -203,7 +203,7 @@ def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
     choices.set("batch", batch, f"{labelled:,} labelled items to learn from")
     batch = choices.config.batch
     ratio = min(RATIO, max(1, unlabelled // batch))
-    choices.set("ratio", ratio, f"with each of them, of {unlabelled:,} items without their labels")
+    choices.set("ratio", ratio, f"unlabelled items per labelled one, drawn from {unlabelled:,}")
 
 
 def _choose_steps(choices: _Choices, device: str) -> None:
@@ -218,13 +218,13 @@ def _choose_steps(choices: _Choices, device: str) -> None:
 def _choose_records(choices: _Choices) -> None:
     every = max(1, choices.config.steps // RECORDS)
     if every < choices.config.log_every:
-        choices.set("log_every", every, f"a run of {choices.config.steps:,} steps has few lines of metrics otherwise")
+        choices.set("log_every", every, f"for enough lines of metrics in {choices.config.steps:,} steps")
 
 
 def _choose_momentum(choices: _Choices) -> None:
     """Choose batch norm's momentum: a short run needs fast-moving statistics, a long one can average longer."""
     momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / choices.config.steps, 3)))
-    choices.set("norm_momentum", momentum, f"batch norm looks back on some {round(1 / momentum)} steps")
+    choices.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
 
 
 def _within_minutes(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
@@ -249,9 +249,8 @@ def _within_minutes(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
 
 
 def _pace_reason(minutes: float, speed: Pace) -> str:
-    return (
-        f"{minutes:g} {'minute' if minutes == 1 else 'minutes'} at {1 / speed.step:.2f} steps/s, measured here and now"
-    )
+    unit = "minute" if minutes == 1 else "minutes"
+    return f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s, measured on this machine"
 
 
 def _found(config: Config, corpus: Corpus) -> str:
@@ -273,5 +272,5 @@ def _found(config: Config, corpus: Corpus) -> str:
     if ignored.elsewhere:
         first, *more = ignored.elsewhere
         others = f" and {len(more):,} more" if more else ""
-        remarks.append(f"ignored, in no folder that is looked into: {first}{others}")
+        remarks.append(f"ignored, outside the folders that are read: {first}{others}")
     return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *remarks])

@@ -122,8 +122,8 @@ def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.M
     assert {place["name"] for place in report["classes"]} == {"bird", "cat", "dog"}
     text = describe(report)
     assert "! 6 files of other kinds are ignored: .heic 2, " in text
-    assert "! 4 × ignored, a link that leads nowhere\n    pets/train/bear\n" in text
-    assert "! 3 × ignored, in no folder that is looked into\n    pets/2.png\n" in text
+    assert "! 4 × ignored, a broken link\n    pets/train/bear\n" in text
+    assert "! 3 × ignored, outside the folders that are read\n    pets/2.png\n" in text
     # By another name, and with a folder of it named twice.
     monkeypatch.chdir("pets")
     again = inspect(".", unlabelled=tmp_path / "pets" / "validation")["ignored"]

@@ -138,9 +138,7 @@ def test_unreadable_images(run: str, here: Path, capsys: pytest.CaptureFixture[s
     assert "cannot read image pictures/10.png" in error_of(capsys, *argv)
     assert main([*argv, "--on-bad-image", "skip"]) == 0
     said = capsys.readouterr().out
-    assert (
-        "10 predictions: out.csv\n1 unreadable image skipped:\npictures/10.png: it is no image of a known kind" in said
-    )
+    assert "10 predictions: out.csv\n1 unreadable image skipped:\npictures/10.png: not an image of a known kind" in said
     assert len(Path("out.csv").read_text().splitlines()) == 11
 
 

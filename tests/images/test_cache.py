@@ -93,7 +93,7 @@ def test_pixels_are_mapped_and_may_be_written_without_harm(paths: list[Path], ca
 
 def test_unreadable_files_stop_a_reading_from_the_cache_too(paths: list[Path], cache: Cache) -> None:
     for _ in range(2):
-        with pytest.raises(UserError, match=r"cannot read image .*6.png: it is no image of a known kind"):
+        with pytest.raises(UserError, match=r"cannot read image .*6.png: not an image of a known kind"):
             decode_all(paths, cache=cache)
     assert not read(paths, cache)[1], "what could be read was kept"
 

@@ -99,8 +99,8 @@ def describe(report: dict[str, Any]) -> str:
     lines += _named("unreadable, and left out of training with --on-bad-image skip", report["unreadable"])
     ignored = report["ignored"]
     lines += [f"! {said}" for said in [other_kinds(ignored["kinds"])] if said]
-    lines += _named("ignored, a link that leads nowhere", ignored["dangling"])
-    lines += _named("ignored, in no folder that is looked into", ignored["elsewhere"])
+    lines += _named("ignored, a broken link", ignored["dangling"])
+    lines += _named("ignored, outside the folders that are read", ignored["elsewhere"])
     near = f"look alike (hashes at most {NEAR} of 64 bits apart, thumbnails correlated {LIKE} or more)"
     for kind, title in (
         ("label_conflicts", "same pixels under two labels"),

@@ -139,7 +139,7 @@ def _why(path: Path, error: Exception) -> str:
         # A backslash in a missing name most likely means a list made on Windows.
         return "no such file; write / where it has \\" if "\\" in path.name else "no such file"
     if isinstance(error, UnidentifiedImageError):
-        return "it is no image of a known kind" if path.stat().st_size else "the file is empty"
+        return "not an image of a known kind" if path.stat().st_size else "the file is empty"
     return reason(error)
 
 
