@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from normatch.errors import UserError, going_on
+from normatch.errors import UserError, resume_command
 from normatch.files import FULL
 
 __all__ = ["main"]
@@ -99,7 +99,7 @@ def train(argv: list[str]) -> None:
     except KeyboardInterrupt:
         if not kept.path.is_dir():
             raise
-        raise KeyboardInterrupt(f"continue with {going_on(kept.path)}") from None
+        raise KeyboardInterrupt(f"continue with {resume_command(kept.path)}") from None
     print(f"{'already finished: ' if finished else ''}{run.describe()}")
     place = shlex.quote(str(run.path))
     print(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")

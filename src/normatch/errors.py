@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-__all__ = ["UserError", "going_on", "reason"]
+__all__ = ["UserError", "reason", "resume_command"]
 
 
 class UserError(ValueError):
@@ -20,10 +20,10 @@ def reason(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def going_on(folder: Path) -> str:
+def resume_command(folder: Path) -> str:
     """The shell command that resumes the run in ``folder``.
 
-    >>> going_on(Path("runs/my cats"))
+    >>> resume_command(Path("runs/my cats"))
     "normatch train --out 'runs/my cats' --resume"
     """
     return f"normatch train --out {shlex.quote(str(folder))} --resume"

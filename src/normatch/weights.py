@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save
 
 import normatch
 from normatch.config import from_json, to_json
-from normatch.errors import UserError, going_on, reason
+from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, replacing, write_json
 from normatch.model import Model, ModelSpec
 
@@ -41,7 +41,7 @@ def load_model(folder: Path) -> Model:
 
 def _missing(folder: Path, name: str) -> str:
     if (folder / "config.json").is_file():
-        return f"{folder} is not finished (it has no {name}): continue it with {going_on(folder)}"
+        return f"{folder} is not finished (it has no {name}): continue it with {resume_command(folder)}"
     return f"{folder} has no {name}: give the folder of a finished run"
 
 

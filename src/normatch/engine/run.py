@@ -12,7 +12,7 @@ import normatch
 from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Split
-from normatch.errors import UserError, going_on, reason
+from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, replacing, write_json
 from normatch.locks import take
 from normatch.significance import describe_accuracy
@@ -113,7 +113,7 @@ class Run:
     def result(self) -> dict[str, Any]:
         """The content of ``result.json``: accuracy of the final averaged weights, steps, time, hardware, and so on."""
         if not self.finished:
-            raise UserError(f"{self.path} is not finished: continue it with {going_on(self.path)}")
+            raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
         result: dict[str, Any] = self._read("result.json")
         return result
 
