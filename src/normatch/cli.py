@@ -107,15 +107,18 @@ def train(argv: list[str]) -> None:
 
 def evaluate(argv: list[str]) -> None:
     """Score a finished run on its held-out items."""
-    from tyro.conf import Positional
+    from tyro.conf import Positional, arg
 
     from normatch.bars import decoding
     from normatch.data import Reading
+    from normatch.engine.run import Moved
     from normatch.evaluate.score import describe, score_run
 
     def verb(
         run: Positional[Path],
         on: Literal["auto", "test", "validation"] = "auto",
+        data: str | None = None,
+        unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
         data_root: Path | None = None,
         device: Device = "auto",
         cache: bool = True,
@@ -126,13 +129,16 @@ def evaluate(argv: list[str]) -> None:
         Args:
             run: Folder of the run.
             on: Which items; auto is the test set or, if there is none, the validation items.
-            data_root: Folder that holds the data sets' files, if it has moved since training.
+            data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
+            unlabelled: The folder of more images without labels, if it has moved.
+            data_root: Folder that holds the data sets' files, if it has moved.
             device: Where to compute.
             cache: Keep decoded images for the next time: see normatch data cache.
             json: Print one JSON object.
         """
+        moved = Moved(data, unlabelled, data_root)
         with decoding() as on_decoded:
-            report = score_run(run, on=on, data_root=data_root, device=device, reading=Reading(cache, on_decoded))
+            report = score_run(run, on=on, moved=moved, device=device, reading=Reading(cache, on_decoded))
         print(jsonlib.dumps(report) if json else describe(report))
 
     _run(verb, "eval", argv)
@@ -321,13 +327,16 @@ def bench(argv: list[str]) -> None:
 
 def report(argv: list[str]) -> None:
     """Write the page of a finished run: accuracy, curves, confusion, calibration, disputed images."""
-    from tyro.conf import Positional
+    from tyro.conf import Positional, arg
 
+    from normatch.engine.run import Moved
     from normatch.report import numbers_of, write_report
 
     def verb(
         run: Positional[Path],
         out: Path | None = None,
+        data: str | None = None,
+        unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
         data_root: Path | None = None,
         device: Device = "auto",
         json: bool = False,
@@ -337,14 +346,17 @@ def report(argv: list[str]) -> None:
         Args:
             run: Folder of the run.
             out: File to write; RUN/report.html by default.
-            data_root: Folder that holds the data sets' files, if it has moved since training.
+            data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
+            unlabelled: The folder of more images without labels, if it has moved.
+            data_root: Folder that holds the data sets' files, if it has moved.
             device: Where to compute.
             json: Print the numbers of the page as one JSON object instead.
         """
+        moved = Moved(data, unlabelled, data_root)
         if json:
-            print(jsonlib.dumps(numbers_of(run, data_root=data_root, device=device)))
+            print(jsonlib.dumps(numbers_of(run, moved=moved, device=device)))
         else:
-            print(write_report(run, out, data_root=data_root, device=device))
+            print(write_report(run, out, moved=moved, device=device))
 
     _run(verb, "report", argv)
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from normatch.engine import train
+from normatch.engine.run import Moved
 from normatch.errors import UserError
 from normatch.evaluate.score import score_run
 from normatch.recipes import own
+from normatch.report import numbers_of
 
 
 def test_test_items_without_a_label_are_not_scored(tmp_path: Path) -> None:
@@ -41,3 +43,21 @@ def test_without_a_test_set_validation_items_are_scored_while_all_items_are_ther
     np.savez(data, x=x[:-1], y=labels[:-1])
     with pytest.raises(UserError, match="it has fewer items now"):
         score_run(run.path, device="cpu")
+
+
+def test_data_that_has_moved_is_read_from_its_new_place(tmp_path: Path) -> None:
+    labels = np.arange(60) % 3
+    old, new, other = (tmp_path / name for name in ("old.npz", "new.npz", "other.npz"))
+    np.savez(old, x=np.random.default_rng(0).normal(size=(60, 4)) + labels[:, None], y=labels)
+    np.savez(other, x=np.zeros((60, 5)), y=labels)
+    config = own(str(old)).replace(steps=3, epoch=1, batch=6, ratio=2, device="cpu", test_share=0.2)
+    run = train(config, tmp_path / "run")
+    old.rename(new)
+    with pytest.raises(UserError, match=r"old\.npz': no such folder or file; if it has moved"):
+        score_run(run.path, device="cpu")
+    scored = score_run(run.path, moved=Moved(str(new)), device="cpu")
+    assert scored["accuracy"] == run.result["accuracy"]
+    with pytest.raises(UserError, match="its classes or the size of its items are others now"):
+        score_run(run.path, moved=Moved(str(other)), device="cpu")
+    assert numbers_of(run.path, device="cpu")["left_out"]
+    assert "moved" not in str(numbers_of(run.path, moved=Moved(str(new)), device="cpu")["left_out"])

@@ -69,7 +69,10 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     if not path.exists():
         if path.name != data:
             # A slash means that it is a path, perhaps the absolute one stored with a run.
-            raise UserError(f"data is {data!r}: no such folder or file; if it has moved, put it or a link to it there")
+            raise UserError(
+                f"data is {data!r}: no such folder or file; if it has moved, put a link to it there (eval and report "
+                "also take --data)"
+            )
         close = difflib.get_close_matches(data, sources.names(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise UserError(

@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import normatch
 from normatch.columns import counted
@@ -17,7 +17,23 @@ from normatch.files import read_json, replacing, write_json
 from normatch.locks import take
 from normatch.significance import describe_accuracy
 
-__all__ = ["Run"]
+__all__ = ["STAYED", "Moved", "Run"]
+
+
+class Moved(NamedTuple):
+    """The places of a run's data today, where they are not those of its training."""
+
+    data: str | None = None
+    unlabelled: Path | None = None
+    data_root: Path | None = None
+
+    def applied_to(self, config: Config) -> Config:
+        """The config with these places instead of its own."""
+        changes = {name: place for name, place in self._asdict().items() if place is not None}
+        return config.replace(**changes)
+
+
+STAYED = Moved()
 
 
 class Run:

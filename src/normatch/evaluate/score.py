@@ -10,7 +10,7 @@ from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
 from normatch.engine.job import open_corpus
-from normatch.engine.run import Run
+from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.metrics import scores
@@ -24,15 +24,13 @@ def score_run(
     path: Path,
     *,
     on: Literal["auto", "test", "validation"] = "auto",
-    data_root: Path | None = None,
+    moved: Moved = STAYED,
     device: Device = "auto",
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """The scores of the averaged weights on held-out items: the test set or, if there is none, validation items."""
     run = Run.open(path)
-    config = run.config.replace(device=device)
-    if data_root is not None:
-        config = config.replace(data_root=data_root)
+    config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
     corpus = open_corpus(config, reading)
     must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))

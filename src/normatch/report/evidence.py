@@ -12,7 +12,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, Pool
 from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus
-from normatch.engine.run import Run
+from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, must_be_the_same, read_answers
 from normatch.evaluate.calibration import soften
@@ -99,15 +99,13 @@ class Evidence:
         return f"The data could not be read again: {self.gone}." if self.gone else otherwise
 
 
-def gather(path: Path, data_root: Path | None = None, device: Device = "auto") -> Evidence:
+def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Evidence:
     """Read a finished run and, in the same way as for training, its data.
 
     Missing or changed data is not an error: ``gone`` then has the reason, and all that needs no data is still there.
     """
     run = Run.open(path)
-    result, config = run.result, run.config.replace(device=device)
-    if data_root is not None:
-        config = config.replace(data_root=data_root)
+    result, config = run.result, moved.applied_to(run.config.replace(device=device))
     model = load_model(path).to(device_of(device))
     answers = read_answers(run, model.spec.classes)
     held: Predicted | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 from normatch.config import to_json
 from normatch.device import Device
-from normatch.engine.run import Run
+from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.files import must_be_free, replacing
 from normatch.report.comparison import Comparison
@@ -22,21 +22,21 @@ def write_report(
     run: Path,
     out: Path | None = None,
     *,
-    data_root: Path | None = None,
+    moved: Moved = STAYED,
     device: Device = "auto",
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and return its path."""
     place = out or Run.open(run).path / "report.html"
     must_be_free(place, force=True)
-    evidence = gather(run, data_root, device)
+    evidence = gather(run, moved, device)
     findings = examine(evidence)
     write_page(place, page(findings, pictures_of(evidence, findings)))
     return place
 
 
-def numbers_of(run: Path, *, data_root: Path | None = None, device: Device = "auto") -> dict[str, Any]:
+def numbers_of(run: Path, *, moved: Moved = STAYED, device: Device = "auto") -> dict[str, Any]:
     """The numbers of the page of a run, JSON-ready."""
-    numbers: dict[str, Any] = to_json(examine(gather(run, data_root, device)))
+    numbers: dict[str, Any] = to_json(examine(gather(run, moved, device)))
     return numbers
 
 
