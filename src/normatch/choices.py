@@ -268,7 +268,7 @@ def _found(config: Config, corpus: Corpus) -> str:
     ignored = passed_over(config.data, config.unlabelled)
     if ignored.kinds:
         parts.append(other_kinds(ignored.kinds))
-    remarks = list(nearly_equal(train.classes))
+    remarks = nearly_equal(train.classes)
     if ignored.elsewhere:
         first, *more = ignored.elsewhere
         others = f" and {len(more):,} more" if more else ""

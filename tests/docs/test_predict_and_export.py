@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,9 +51,9 @@ def test_an_exported_model_is_given_what_training_reads(
     exif[0x0112] = 6
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)).save(path, exif=exif)
     (source,) = (block for block in blocks("export.md", "python") if "def read" in block)
-    here = {"np": np, "Image": Image, "ImageOps": ImageOps, "shape": (16, 12, channels)}
+    here: dict[str, Any] = {"np": np, "Image": Image, "ImageOps": ImageOps, "shape": (16, 12, channels)}
     exec(source[source.index("rows, columns, channels =") : source.index("images = ")], here)
-    np.testing.assert_array_equal(here["read"](path), decode(path, (16, 12), channels))  # type: ignore[operator]
+    np.testing.assert_array_equal(here["read"](path), decode(path, (16, 12), channels))
 
 
 def do(desk: Path, *argv: str) -> str:
