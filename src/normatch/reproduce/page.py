@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from normatch.columns import aligned, markdown
 from normatch.report.charts.axes import percent
 from normatch.reproduce.fill import Answer, Filled, Gain
-from normatch.reproduce.paper import Cell, Measure, Score, Study
+from normatch.reproduce.paper import ANALYSIS, Cell, Measure, Score, Study
 from normatch.reproduce.pictures import Drawing
 from normatch.reproduce.results import Result
 
@@ -26,11 +26,11 @@ MEASURES: dict[Measure, str] = {
 def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> str:
     """A study in Markdown. Cells without a run stay visibly empty."""
     study, stand_in = filled.study, filled.stand_in
-    parts = [f"### {_title(filled)}", study.about]
+    parts = [f"### {_title(filled)}"]
     if stand_in:
-        parts.append(
-            f"Here {stand_in} stands in, whose own schedule counts as whole. Its accuracies are not the paper's."
-        )
+        parts.append(f"{study.about} Trained on {stand_in} with its own schedule; no accuracy here is the paper's.")
+    else:
+        parts.append(f"{ANALYSIS}. {study.about}" if study.movable else study.about)
     if drawing is not None:
         parts += [f"![{drawing.title}]({drawing.path})", drawing.said]
     parts.append(markdown(table(filled, linked)))
