@@ -9,7 +9,7 @@ from normatch.choices import plan
 from normatch.data import Reading
 from normatch.engine import train as run_training
 from normatch.engine.progress import shown
-from normatch.engine.run import Run
+from normatch.engine.run import Moved, Run
 from normatch.engine.train import run_folder
 from normatch.errors import resume_command
 
@@ -37,10 +37,11 @@ def main(argv: list[str]) -> None:
             reading=Reading(given.cache, on_decoded),
         )
     print(made.describe(), end="", flush=True)
+    config = with_absolute_paths(made.config)
     try:
         with shown(f"{config.name} {config.method}") as progress:
             run = run_training(
-                with_absolute_paths(made.config),
+                config,
                 given.out,
                 resume=given.resume,
                 progress=progress,
@@ -50,7 +51,8 @@ def main(argv: list[str]) -> None:
     except KeyboardInterrupt:
         if not kept.path.is_dir():
             raise
-        raise KeyboardInterrupt(f"continue with {resume_command(kept.path)}") from None
+        moved = Moved.between(kept.config, config)
+        raise KeyboardInterrupt(f"continue with {resume_command(kept.path, *moved.flags())}") from None
     print(f"{'already finished: ' if finished else ''}{run.describe()}")
     place = shlex.quote(str(run.path))
     print(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
