@@ -12,6 +12,7 @@ from PIL import Image
 
 from normatch.arguments import parse_run
 from normatch.cli import main
+from normatch.cli.main import VERBS
 from normatch.data import sources
 from normatch.errors import UserError
 from normatch.methods import methods
@@ -43,7 +44,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
-    for verb in ("train", "eval", "predict", "export", "list", "data", "report", "compare", "bench", "demo"):
+    for verb in VERBS:
         with pytest.raises(SystemExit) as stop:
             main([verb, "--help"])
         assert stop.value.code == 0

@@ -29,6 +29,12 @@ def test_training_needs_no_torchvision_and_imports_heavy_things_late() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_help_needs_no_torch() -> None:
+    code = "import sys; from normatch.cli import main; main(['--help']); print({'torch', 'tyro'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.endswith("set()\n")
+
+
 def test_the_core_never_imports_torchvision() -> None:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):

@@ -20,10 +20,10 @@ def reason(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def resume_command(folder: Path) -> str:
+def resume_command(folder: Path, *flags: str) -> str:
     """The shell command that resumes the run in ``folder``.
 
     >>> resume_command(Path("runs/my cats"))
     "normatch train --out 'runs/my cats' --resume"
     """
-    return f"normatch train --out {shlex.quote(str(folder))} --resume"
+    return shlex.join(["normatch", "train", "--out", str(folder), "--resume", *flags])

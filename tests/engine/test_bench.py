@@ -60,6 +60,24 @@ def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPat
     assert [pool() for pool in pools] == [None] * len(pools)
 
 
+def test_memory_is_freed_before_the_pool_is_chosen(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
+    class Enough(Exception):
+        pass
+
+    order: list[str] = []
+
+    def prepared(config: Config, corpus: Corpus) -> Job:
+        order.append("prepare")
+        raise Enough
+
+    monkeypatch.setattr(bench_module, "device_of", lambda name: torch.device("cuda"), raising=False)
+    monkeypatch.setattr(bench_module, "_clear_gpu", lambda: order.append("clear"))
+    monkeypatch.setattr(bench_module, "prepare", prepared)
+    with pytest.raises(Enough):
+        bench(tiny_config)
+    assert order == ["clear", "prepare"]
+
+
 def test_a_recipe_with_folds_and_labels_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ["--backbone", "small-wide", "--image-size", "8"]
     assert main(["bench", "mini-imagenet-4000", "--fold", "1", *shape, *QUICK]) == 0

@@ -1,5 +1,6 @@
 """Either pool gives each step the same inputs, and the thread that reads ahead ends with the run."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,22 @@ from normatch.methods import Embedding, methods
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+
+
+LIMIT = 600.0 if torch.cuda.is_available() else 120.0
+"""Seconds for one test, including compilation on a GPU: if reading ahead breaks, a step waits for ever."""
+
+
+@pytest.fixture(autouse=True)
+def _no_test_hangs() -> Iterator[None]:
+    def fail(*_: object) -> None:
+        pytest.fail(f"not done after {LIMIT:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)

@@ -280,6 +280,72 @@ def test_a_run_whose_pictures_have_changed_is_not_resumed(
         train(Run(Path("run")).config, "run", resume=True)
 
 
+def test_a_run_whose_data_has_moved_is_resumed_from_its_new_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+
+    def pictures(folder: str, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for i in range(16):
+            save_png(tmp_path / folder / ("ape", "bee")[i % 2] / f"{i}.png", rng.integers(0, 256, (8, 8, 3), np.uint8))
+        save_png(tmp_path / f"{folder}-more" / "x.png", rng.integers(0, 256, (8, 8, 3), np.uint8))
+
+    class Stopping(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            if step > 2:
+                raise KeyboardInterrupt
+
+    pictures("old", 0)
+    pictures("other", 1)
+    old, new, other = (str(tmp_path / name) for name in ("old", "new", "other"))
+    config = own(old).replace(
+        unlabelled=Path(f"{old}-more"), steps=4, epoch=2, log_every=1, batch=4, ratio=1, test_share=0.25, device="cpu"
+    )
+    whole = train(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "run", progress=Stopping("stops"))
+    Path(old).rename(new)
+    Path(f"{old}-more").rename(f"{new}-more")
+
+    resume = ["train", "--resume", "--out", str(tmp_path / "run")]
+    moved = [*resume, "--data", new, "--unlabeled", f"{new}-more"]
+    for argv, says in (
+        (resume, "no such folder or file; if it has moved, give its new place with --data\n"),
+        ([*resume, "--data", new], f"{old}-more"),
+        ([*resume, "--data", other, "--unlabeled", f"{other}-more"], "the data has changed since"),
+        ([*resume, "--data", new, "--unlabeled", "None"], f"was started with unlabelled {old}-more, not None"),
+        ([*resume, "--data", "digits"], f"was started with data {old}, not digits"),
+        ([*moved, "--seed", "1"], "was started with seed 0, not 1"),
+    ):
+        assert main(argv) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr("normatch.engine.progress.Lines.SECONDS", 0.0)
+        patch.setattr("normatch.engine.progress.Lines.__call__", Stopping.__call__)
+        assert main(moved) == 1
+    assert f"--resume --data {new} --unlabelled {new}-more\n" in capsys.readouterr().err
+    assert main(moved) == 0
+    for name in ("model.safetensors", "predictions.csv", "split.json", "config.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole.path / name).read_bytes()
+
+
+def test_a_run_is_not_resumed_on_items_of_another_size_or_value(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    config = own(str(tmp_path / "old.npz")).replace(steps=2, epoch=1, batch=6, ratio=2, device="cpu", test_share=0.2)
+    for name, rows in (("old", x), ("wide", np.tile(x, 2)), ("shifted", x + 0.01), ("copy", x)):
+        np.savez(tmp_path / f"{name}.npz", x=rows, y=y)
+    run = train(config, tmp_path / "run")
+    (run.path / "result.json").unlink()
+    for name in ("wide", "shifted"):
+        with pytest.raises(UserError, match="the data has changed since"):
+            train(config.replace(data=str(tmp_path / f"{name}.npz")), run.path, resume=True)
+    assert train(config.replace(data=str(tmp_path / "copy.npz")), run.path, resume=True).finished
+
+
 def test_items_that_are_no_files_have_no_names(finished: Run) -> None:
     assert list(read_table(finished.path / "predictions.csv")[0]) == ["item", "label", "probability", "truth"]
     assert set(json.loads((finished.path / "split.json").read_text())) == {"labelled", "unlabelled", "validation"}

@@ -1,15 +1,19 @@
 """How long a run will still take, told how fast a machine is."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from normatch.config import Config
-from normatch.engine import checkpoint
+from normatch.engine import Job, checkpoint
 from normatch.engine.bench import Pace
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
+from normatch.reproduce import estimate
 from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
@@ -38,6 +42,24 @@ def test_speeds_that_were_measured_before_memory_was_are_still_known(tmp_path: P
     known = {"start": 1.0, "step": 2.0, "evaluation": 3.0}
     (tmp_path / "pace.json").write_text(json.dumps({f"digits-40 on {Runtime.of(config).describe()}": known}))
     assert paces.of("digits-40") == Pace(1.0, 2.0, 3.0, None)
+
+
+def test_two_callers_at_once_measure_once_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, measured = tmp_path / "grid" / "pace.json", []
+
+    def slow(job: Job) -> Pace:
+        measured.append(job.config.name)
+        time.sleep(0.5)  # long enough for the others to find no speed yet
+        return Pace(float(len(measured)), 2.0, 3.0)
+
+    monkeypatch.setattr(estimate, "pace", slow)
+    monkeypatch.setattr(estimate, "prepare", lambda config: SimpleNamespace(config=config))
+    recipes = ["digits-40", "digits-40", "cifar10-40", "svhn-40"]
+    with ThreadPoolExecutor(len(recipes)) as callers:
+        found = list(callers.map(lambda recipe: Paces(file, device="cpu").of(recipe), recipes))
+    assert sorted(measured) == sorted(set(recipes))
+    assert found[0] == found[1]
+    assert sorted(key.split()[0] for key in json.loads(file.read_text())) == sorted(set(recipes))
 
 
 def test_minutes_become_whole_thousands_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

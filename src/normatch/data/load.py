@@ -70,8 +70,7 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
         if path.name != data:
             # A slash means that it is a path, perhaps the absolute one stored with a run.
             raise UserError(
-                f"data is {data!r}: no such folder or file; if it has moved, give its new place with --data or, to "
-                "resume a run, put a link at the old one"
+                f"data is {data!r}: no such folder or file; if it has moved, give its new place with --data"
             )
         close = difflib.get_close_matches(data, sources.names(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

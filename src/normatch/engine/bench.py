@@ -14,6 +14,7 @@ import torch
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
+from normatch.device import device_of
 from normatch.engine.graphs import capture
 from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.loop import Loop
@@ -60,9 +61,10 @@ def bench(
     start = time.perf_counter()
     if corpus is None:
         corpus = _noise(config, items) if config.data in sources else open_corpus(config)
-    job = prepare(config, corpus)
-    if job.runtime.on_gpu:
+    if device_of(config.device).type == "cuda":
+        # First, because the choice between pools on the device and on the host depends on the free memory.
         _clear_gpu()
+    job = prepare(config, corpus)
     with _stepping(job) as loop:
         step = loop.step
         step.progress = progress

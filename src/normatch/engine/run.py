@@ -32,6 +32,17 @@ class Moved(NamedTuple):
         changes = {name: place for name, place in self._asdict().items() if place is not None}
         return config.replace(**changes)
 
+    @classmethod
+    def between(cls, begun: Config, now: Config) -> "Moved":
+        """The places in ``now`` that are not those in ``begun``."""
+        places = {name: getattr(now, name) for name in cls._fields}
+        return cls(**{name: place for name, place in places.items() if place != getattr(begun, name)})
+
+    def flags(self) -> list[str]:
+        """The flags of the command line that name these places."""
+        given = {name: place for name, place in self._asdict().items() if place is not None}
+        return [word for name, place in given.items() for word in (f"--{name.replace('_', '-')}", str(place))]
+
 
 STAYED = Moved()
 

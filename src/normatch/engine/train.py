@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from normatch.config import Config, to_json
-from normatch.data import Corpus, Reading
+from normatch.data import Corpus, Reading, sources
 from normatch.data.reading import DEFAULT
 from normatch.data.split import files_of
 from normatch.engine import checkpoint
@@ -27,6 +27,12 @@ __all__ = ["MAY_DIFFER", "run_folder", "train"]
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
 
+PLACES = {"data", "unlabelled"}
+"""Config fields that may differ too if they name the user's own data, which must be the same at its new place."""
+
+ROUNDING = 1e-4
+"""Largest change of the data's mean and deviation, in deviations, that another decoder or processor may cause."""
+
 
 def train(
     config: Config,
@@ -41,9 +47,10 @@ def train(
     """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
-    had never been stopped. ``corpus`` is the config's data if already read, as by :func:`open_corpus`; otherwise it is
-    read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the wait does not
-    count towards the run's time.
+    had never been stopped. The user's own data may have moved meanwhile: ``config`` then names its new place.
+    ``corpus`` is the config's data if already read, as by :func:`open_corpus`; otherwise it is read with the options
+    ``reading``. With ``turns`` the run gets ready, then waits for its turn; the wait does not count towards the run's
+    time.
     """
     path = run_folder(config, out)
     if not resume:
@@ -59,7 +66,7 @@ def train(
         with run.alone():
             saved = checkpoint.load_latest(path / "checkpoint")
             job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None)
-            _must_be_unchanged(run, job)
+            _must_be_unchanged(run, job, saved)
             _train(run, job, saved, progress, turns)
     return run
 
@@ -89,16 +96,29 @@ def _train(
 def _must_match(run: Run, config: Config) -> None:
     stored, given = to_json(run.config), to_json(config)
     for name in stored:
-        if name not in MAY_DIFFER and stored[name] != given[name]:
+        if name in MAY_DIFFER or (name in PLACES and _are_own(stored[name], given[name])):
+            continue
+        if stored[name] != given[name]:
             raise UserError(
                 f"{run.path} was started with {name} {stored[name]}, not {given[name]}: "
                 "resume it without that change, or start another run with another --out"
             )
 
 
-def _must_be_unchanged(run: Run, job: Job) -> None:
-    """Raise UserError unless the split has the same positions and, for files, also the same names."""
-    if run.split.to_json() != job.split.to_json() or run.files not in ({}, files_of(job.split, job.corpus)):
+def _are_own(*places: str | None) -> bool:
+    return all(place is not None and place not in sources for place in places)
+
+
+def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None) -> None:
+    """Raise UserError unless the split has the same positions and, for files, also the same names, and the items have
+    the mean and deviation that the ``saved`` model normalises with."""
+    same = run.split.to_json() == job.split.to_json() and run.files in ({}, files_of(job.split, job.corpus))
+    if saved is not None:
+        mean, std = (saved[1][f"average/normalise.{name}"] for name in ("mean", "std"))
+        now = job.method.model.normalise
+        for before, after in ((mean, now.mean.cpu()), (std, now.std.cpu())):
+            same = same and before.shape == after.shape and bool(((before - after).abs() <= ROUNDING * std).all())
+    if not same:
         raise UserError(
             f"the data has changed since {run.path} was started: its labelled, unlabelled or test items are others "
             "now; restore it, or start another run with another --out"

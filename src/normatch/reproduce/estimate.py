@@ -15,6 +15,7 @@ from normatch.reproduce.budget import BETWEEN_EVALUATIONS, EVALUATIONS
 from normatch.reproduce.children import apart
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
+from normatch.reproduce.turns import turn
 
 __all__ = ["Paces"]
 
@@ -22,7 +23,8 @@ __all__ = ["Paces"]
 class Paces:
     """The speed of each recipe on this machine, measured with NorMatch and used for all methods.
 
-    Measurements are stored in a file, so that a budget of minutes gives the same steps when a grid is continued.
+    Measurements are stored in a file, so that a budget of minutes gives the same steps when a grid is continued. One
+    process at a time measures, so that none slows down another's steps or overwrites its result.
     """
 
     def __init__(self, file: Path, **where: Any) -> None:
@@ -33,10 +35,13 @@ class Paces:
         runtime = Runtime.of(config)
         key = f"{recipe} on {runtime.describe()}"
         if key not in self._known():
-            if runtime.on_gpu:
-                apart(_measure, config, self._file, key)
-            else:
-                _measure(config, self._file, key)
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with turn(self._file.parent, 1, "pace"):
+                known = key in self._known()  # Another process may have measured it while this one waited.
+                if not known and runtime.on_gpu:
+                    apart(_measure, config, self._file, key)
+                elif not known:
+                    _measure(config, self._file, key)
         try:
             return Pace(**self._known()[key])
         except (KeyError, TypeError) as error:
@@ -73,5 +78,4 @@ class Paces:
 
 def _measure(config: Config, file: Path, key: str) -> None:
     measured = dataclasses.asdict(pace(prepare(config)))
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, (read_json(file) if file.is_file() else {}) | {key: measured})

@@ -1,4 +1,4 @@
-"""Turns on a GPU, implemented by file locks."""
+"""Turns on a machine, implemented by file locks."""
 
 import contextlib
 import time
@@ -15,14 +15,14 @@ PATIENCE = 0.1
 
 
 @contextlib.contextmanager
-def turn(folder: Path, at_once: int) -> Iterator[None]:
-    """Wait until fewer than ``at_once`` others hold a turn in this folder, then hold one."""
-    while (held := _any_of(folder, at_once)) is None:
+def turn(folder: Path, at_once: int, name: str = "turn") -> Iterator[None]:
+    """Wait until fewer than ``at_once`` others hold a turn of this name in this folder, then hold one."""
+    while (held := _any_of(folder, at_once, name)) is None:
         time.sleep(PATIENCE)
     with held:
         yield
 
 
-def _any_of(folder: Path, at_once: int) -> TextIO | None:
-    locks = (take(folder / f".turn-{number}") for number in range(at_once))
+def _any_of(folder: Path, at_once: int, name: str) -> TextIO | None:
+    locks = (take(folder / f".{name}-{number}") for number in range(at_once))
     return next((lock for lock in locks if lock is not None), None)

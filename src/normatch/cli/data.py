@@ -1,0 +1,67 @@
+"""``normatch data``: fetch a data set, look at one, see or clear the cache."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from normatch.arguments import parse_action
+from normatch.bars import decoding, downloading
+from normatch.data import Reading, data_root, get, sources
+from normatch.data.inspect import describe, inspect
+from normatch.images.cache import Cache, describe_cache
+
+__all__ = ["main"]
+
+
+def main(argv: list[str]) -> None:
+    parse_action({"get": get_, "inspect": inspect_, "cache": cache_}, "data", argv)
+
+
+def get_(name: Positional[str], root: Path | None = None) -> None:
+    """Download a data set from its own site, check it, and keep it where training looks for it.
+
+    Args:
+        name: The data set: see `normatch list datasets`.
+        root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+    """
+    source = sources.get(name)
+    with downloading() as progress:
+        files = get(source, root or data_root(), progress)
+    print("\n".join(map(str, files)) or f"{name} comes with an installed package: nothing to fetch")
+
+
+def inspect_(
+    data: Positional[str],
+    unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
+    root: Path | None = None,
+    sheet: Path | None = None,
+    cache: bool = True,
+    json: bool = False,
+) -> None:
+    """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
+
+    Args:
+        data: A folder of images, a CSV manifest, an .npz file or the name of a data set.
+        unlabelled: A folder of more images without labels.
+        root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+        sheet: Image file to write: some pictures of each class under its name.
+        cache: Keep decoded images for the next time: see normatch data cache.
+        json: Print one JSON object, with all files and groups.
+    """
+    with decoding() as on_decoded:
+        report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, on_decoded))
+    print(jsonlib.dumps(report) if json else describe(report))
+
+
+def cache_(clear: bool = False, json: bool = False) -> None:
+    """Show the decoded images that are kept, in $NORMATCH_CACHE or ~/.cache/normatch/decoded.
+
+    Args:
+        clear: Delete them all.
+        json: Print a JSON array with an object for each entry; with --clear, for each entry deleted.
+    """
+    cache = Cache()
+    rows = cache.clear() if clear else cache.listing()
+    print(jsonlib.dumps(rows) if json else describe_cache(cache.folder, rows, cleared=clear))

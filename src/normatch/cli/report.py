@@ -1,0 +1,45 @@
+"""``normatch report``: write the page of a finished run."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from normatch.arguments import parse
+from normatch.device import Device
+from normatch.engine.run import Moved
+from normatch.report import numbers_of, write_report
+
+__all__ = ["main"]
+
+
+def main(argv: list[str]) -> None:
+    parse(verb, "report", argv)
+
+
+def verb(
+    run: Positional[Path],
+    out: Path | None = None,
+    data: str | None = None,
+    unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
+    data_root: Path | None = None,
+    device: Device = "auto",
+    json: bool = False,
+) -> None:
+    """Write the report of a finished run as one self-contained HTML page.
+
+    Args:
+        run: Folder of the run.
+        out: File to write; RUN/report.html by default.
+        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
+        unlabelled: The folder of more images without labels, if it has moved.
+        data_root: Folder that holds the data sets' files, if it has moved.
+        device: Where to compute.
+        json: Print the numbers of the page as one JSON object instead.
+    """
+    moved = Moved(data, unlabelled, data_root)
+    if json:
+        print(jsonlib.dumps(numbers_of(run, moved=moved, device=device)))
+    else:
+        print(write_report(run, out, moved=moved, device=device))
