@@ -11,6 +11,7 @@ from normatch.errors import UserError
 from normatch.evaluate.score import score_run
 from normatch.recipes import own
 from normatch.report import numbers_of
+from tests.data.original_formats import save_png
 
 
 def test_test_items_without_a_label_are_not_scored(tmp_path: Path) -> None:
@@ -61,3 +62,21 @@ def test_data_that_has_moved_is_read_from_its_new_place(tmp_path: Path) -> None:
         score_run(run.path, moved=Moved(str(other)), device="cpu")
     assert numbers_of(run.path, device="cpu")["left_out"]
     assert "moved" not in str(numbers_of(run.path, moved=Moved(str(new)), device="cpu")["left_out"])
+
+
+def test_a_picture_more_or_another_name_is_not_scored_as_if_it_had_been_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    data, picture = tmp_path / "data", np.zeros((8, 8, 3), np.uint8)
+    for i in range(12):
+        save_png(data / ("ape", "bee")[i % 2] / f"{i:02}.png", picture + i)
+    config = own(str(data)).replace(steps=2, epoch=1, batch=4, ratio=1, device="cpu", test_share=0.0, validation=0.5)
+    run = train(config, tmp_path / "run")
+    before = score_run(run.path, device="cpu")["accuracy"]
+    save_png(data / "ape" / "00-more.png", picture)
+    with pytest.raises(UserError, match="files have other names now; restore them"):
+        score_run(run.path, device="cpu")
+    assert "other names" in numbers_of(run.path, device="cpu")["left_out"]["pictures"]
+    (data / "ape" / "00-more.png").rename(data / "bee" / "99.png")
+    assert score_run(run.path, device="cpu")["accuracy"] == before
