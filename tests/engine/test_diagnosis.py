@@ -1,7 +1,9 @@
 """The rules of the diagnosis, on records made by hand, and a run that meets them."""
 
+import dataclasses
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.engine import Run, open_corpus, prepare, train
 from normatch.engine.curves import pseudo_label_curves
-from normatch.engine.diagnosis import Alarm, Case, Diagnosis
+from normatch.engine.diagnosis import ONCE_SETTLED, START, Alarm, Case, Diagnosis
+from normatch.engine.loop import Loop
 from normatch.engine.progress import Lines, shown
 from normatch.engine.recorder import Record
 from normatch.engine.reference import class_mean_accuracy
@@ -25,6 +28,7 @@ from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.estimator import FixMatchClassifier
 from normatch.methods import PseudoLabels
+from normatch.methods.fixmatch import FixMatchSettings
 
 CLASSES = tuple("abcdefghij")
 CASE = Case(CLASSES, labels=(4,) * 10, steps=1000, epoch=40)
@@ -90,6 +94,71 @@ def test_collapse() -> None:
 def test_imbalance() -> None:
     assert only(alarms({"pseudo/classes": shares(0.02, 0.25)})) == "25.0% are 'b', 2.0% are 'a'"
     assert alarms({"pseudo/classes": shares(0.03, 0.25)}) == []
+
+
+SKEWED = Case(("cat", "dog", "owl"), labels=(80, 16, 4), steps=1000, epoch=40)
+
+
+def test_skewed_labels_are_the_measure_of_pseudo_labels() -> None:
+    """80 : 16 : 4 is what the labels promise, and equal shares are not."""
+    assert alarms({"pseudo/classes": [0.8, 0.16, 0.04]}, SKEWED) == []
+    assert alarms({"pseudo/classes": [0.88, 0.11, 0.01]}, SKEWED) == []
+    assert only(alarms({"pseudo/classes": [0.33, 0.33, 0.34]}, SKEWED)) == (
+        "34.0% are 'owl', 33.0% are 'cat' (of the labels 4.0% and 80.0%)"
+    )
+    assert names(alarms({"pseudo/classes": [0.995, 0.004, 0.001]}, SKEWED)) == ["collapse"]
+    chance = dataclasses.replace(SKEWED, labels=(6, 2, 5))
+    assert names(alarms({"pseudo/classes": [0.85, 0.11, 0.04]}, chance)) == ["few-labels", "imbalance"]
+
+
+def test_skewed_labels_with_alignment_are_seen_before_the_start() -> None:
+    case = dataclasses.replace(SKEWED, labels=(40, 8, 4), alignment=True)
+    assert only(Diagnosis(case).alarms) == "labels are 10.0 : 1, but alignment makes all classes equally frequent"
+    assert "--settings.no-alignment" in Diagnosis(case).alarms[0].remedy
+    assert Diagnosis(dataclasses.replace(case, alignment=False)).alarms == []
+    assert Diagnosis(dataclasses.replace(case, labels=(6, 4, 5))).alarms == []
+
+
+NORMATCH = dataclasses.replace(CASE, alignment=True)
+FIXMATCH = dataclasses.replace(CASE, alignment=False, threshold=True)
+SUPERVISED = dataclasses.replace(CASE, pseudo_labels=False)
+REMEDIES = {name: remedy for name, (_, remedy) in (START | ONCE_SETTLED).items()}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_a_remedy_names_what_the_method_has_and_what_is_not_done(name: str) -> None:
+    normatch, fixmatch, supervised = (REMEDIES[name](case) for case in (NORMATCH, FIXMATCH, SUPERVISED))
+    assert "turn on" not in normatch
+    assert "threshold" not in normatch + supervised
+    assert "no-alignment" not in fixmatch or name == "skewed-labels", "which is raised only with alignment"
+    for setting in re.findall(r"--settings\.(?:no-)?([a-z]+)", fixmatch):
+        assert hasattr(FixMatchSettings(), setting)
+    if name.startswith("validation"):
+        assert "unlabelled" not in supervised
+        assert "pseudo" not in supervised
+        assert "--method supervised" not in supervised
+
+
+def test_remedies_in_words() -> None:
+    assert REMEDIES["collapse"](NORMATCH) == "lower --optim.lr, or label more of the missing classes"
+    assert REMEDIES["collapse"](FIXMATCH).startswith("turn on --settings.alignment, raise --settings.threshold, lower")
+    skewed = dataclasses.replace(FIXMATCH, labels=(40, *(4,) * 9))
+    assert "turn on" not in REMEDIES["collapse"](skewed) + REMEDIES["imbalance"](skewed)
+    aligned = dataclasses.replace(skewed, alignment=True)
+    assert REMEDIES["validation-falls"](aligned).startswith(
+        "wrong pseudo-labels may be reinforcing themselves: turn off alignment (--settings.no-alignment), lower"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "alignment", "threshold", "pseudo_labels"),
+    [("normatch", True, False, True), ("fixmatch", False, True, True), ("supervised", None, False, False)],
+)
+def test_a_run_s_case_says_what_its_method_has(
+    tiny_config: Config, method: str, alignment: bool | None, threshold: bool, pseudo_labels: bool
+) -> None:
+    case = Loop(prepare(tiny_config.replace(method=method))).diagnosis.case
+    assert (case.alignment, case.threshold, case.pseudo_labels) == (alignment, threshold, pseudo_labels)
 
 
 def test_the_window_is_an_epoch() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, nearly_equal
 from normatch.data.folder import Listings
 from normatch.data.ignored import other_kinds
@@ -23,12 +24,6 @@ __all__ = ["describe", "inspect"]
 
 SHOWN = 5
 """Number of groups or files of each kind that the text names; the JSON names all."""
-
-SKEWED = 3.0
-"""Ratio of the largest to the smallest class from which the imbalance is remarked on."""
-
-FEW = 5
-"""A class with fewer labelled items has too few to hold some out."""
 
 Groups = list[NDArray[np.int64]]
 
@@ -215,20 +210,12 @@ def _modes(facts: NDArray[Any]) -> dict[str, int]:
 
 def _remarks(report: dict[str, Any]) -> list[str]:
     remarks = nearly_equal(entry["name"] for entry in report["classes"])
-    trained = [entry for entry in report["classes"] if entry["train"]]
+    trained = {entry["name"]: entry["train"] for entry in report["classes"] if entry["train"]}
     if len(trained) < 2:
         remarks.append("training needs labelled items of at least two classes")
     else:
-        largest, smallest = (pick(trained, key=lambda entry: entry["train"]) for pick in (max, min))
-        if report["imbalance"] >= SKEWED:
-            remarks.append(
-                f"classes are {report['imbalance']:.1f} : 1: {largest['name']} has {largest['train']:,} labelled "
-                f"items, {smallest['name']} {smallest['train']:,}"
-            )
-        if smallest["train"] < FEW and not report["test"]:
-            remarks.append(
-                f"{smallest['name']} has {smallest['train']} labelled items: too few to hold some out for testing"
-            )
+        found = [describe_skew(trained), None if report["test"] else too_few(trained)]
+        remarks += [remark for remark in found if remark]
     if not report["unlabelled"] and report["labelled"]:
         remarks.append("no unlabelled items: training can only learn from the labelled ones")
     untrained = [entry["name"] for entry in report["classes"] if not entry["train"]]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from normatch.data.balance import describe_ratio, skewed
 from normatch.engine.reference import MOST_ITEMS
 
 __all__ = ["NOT_FINITE", "Alarm", "Case", "Diagnosis", "History"]
@@ -27,15 +28,16 @@ FEW_LABELS = 4
 """Labels per class: the fewest with which, according to the literature, these methods work more often than not."""
 
 USED = 0.1
-"""A class is in use if it has at least this fraction of its fair share 1/K of the pseudo-labels. So a class ten times
+"""A class is in use if it has at least this fraction of its expected share of the pseudo-labels. So a class ten times
 rarer than the mean, as in the usual long-tailed benchmarks, is still in use."""
 
 COLLAPSED = 0.5
 """If at most this fraction of the classes is in use, it is a collapse: imbalanced data alone hardly look like that."""
 
 IMBALANCE = 10.0
-"""Ratio of the commonest to the rarest class among the pseudo-labels: the lowest that the literature calls long-tailed.
-Five seeds of digits-40 stay under 1.5 once settled, with NorMatch and with FixMatch, which has no alignment."""
+"""Ratio of the commonest to the rarest class among the pseudo-labels, each as a multiple of its expected share: the
+lowest that the literature calls long-tailed. Five seeds of digits-40 stay under 1.5 once settled, with NorMatch and
+with FixMatch, whose alignment is off."""
 
 CHANCE = 1.25
 """Two independent classifiers agree on 1/K of the items; agreement up to this multiple of 1/K counts as chance."""
@@ -76,10 +78,26 @@ class Case:
     """Labelled items of each class."""
     steps: int
     epoch: int
+    alignment: bool | None = None
+    """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
+    threshold: bool = False
+    """Whether the method has a confidence threshold."""
+    pseudo_labels: bool = True
+    """Whether the method learns from unlabelled items."""
     validation: int = 0
     """Number of validation items."""
     reference: float | None = None
     """Validation accuracy of the nearest class mean of the labelled items, as a baseline without any network."""
+
+    @property
+    def skewed(self) -> bool:
+        """Whether the labels are so uneven that the items are expected to be, too."""
+        return skewed(self.labels)
+
+    @property
+    def expected(self) -> list[float]:
+        """The share of each class that pseudo-labels should have: that of the labels if they are skewed, else equal."""
+        return [n / sum(self.labels) if self.skewed else 1 / len(self.labels) for n in self.labels]
 
 
 @dataclass
@@ -107,6 +125,9 @@ class History:
 Rule = Callable[[Case, History], str | None]
 """Returns a message on what is wrong, or None."""
 
+Remedy = Callable[[Case], str]
+"""Returns what to try: only what the run's method has and what is not done already."""
+
 
 def few_labels(case: Case, history: History) -> str | None:
     least = min(case.labels)
@@ -115,6 +136,12 @@ def few_labels(case: Case, history: History) -> str | None:
     few = [name for name, n in zip(case.classes, case.labels, strict=True) if n < FEW_LABELS]
     which = f"class {few[0]!r} has" if len(few) == 1 else f"{len(few)} of {len(case.classes)} classes have"
     return f"{which} fewer than {FEW_LABELS} labels (the least is {least})"
+
+
+def skewed_labels(case: Case, history: History) -> str | None:
+    if not case.alignment or not case.skewed:
+        return None
+    return f"labels are {describe_ratio(case.labels)}, but alignment makes all classes equally frequent"
 
 
 def not_finite(case: Case, history: History) -> str | None:
@@ -128,7 +155,7 @@ def collapse(case: Case, history: History) -> str | None:
     if shares is None:
         return None
     count = len(case.classes)
-    used = sum(share >= USED / count for share in shares)
+    used = sum(share >= USED * expected for share, expected in zip(shares, case.expected, strict=True))
     if used > COLLAPSED * count:
         return None
     return f"pseudo-labels name {used} of {count} classes; {_commonest(case, shares)}"
@@ -136,10 +163,15 @@ def collapse(case: Case, history: History) -> str | None:
 
 def imbalance(case: Case, history: History) -> str | None:
     shares = history.means("pseudo/classes")
-    if shares is None or max(shares) < IMBALANCE * min(shares) or collapse(case, history):
+    if shares is None or collapse(case, history):
         return None
-    rarest = min(range(len(shares)), key=shares.__getitem__)
-    return f"{_commonest(case, shares)}, {shares[rarest]:.1%} are {case.classes[rarest]!r}"
+    expected = case.expected
+    multiples = [share / fair for share, fair in zip(shares, expected, strict=True)]
+    if max(multiples) < IMBALANCE * min(multiples):
+        return None
+    most, least = (multiples.index(pick(multiples)) for pick in (max, min))
+    labels = f" (of the labels {expected[most]:.1%} and {expected[least]:.1%})" if case.skewed else ""
+    return f"{shares[most]:.1%} are {case.classes[most]!r}, {shares[least]:.1%} are {case.classes[least]!r}{labels}"
 
 
 def never_trusted(case: Case, history: History) -> str | None:
@@ -185,46 +217,89 @@ def validation_below_reference(case: Case, history: History) -> str | None:
     )
 
 
-_MORE_SURE = "train longer or with a higher --optim.lr, lower the threshold where the method has one, or label more"
+def remedy_few_labels(case: Case) -> str:
+    return f"label at least {FEW_LABELS} items of each class, or expect results that vary by seed"
 
-START: dict[str, tuple[Rule, str]] = {
-    "few-labels": (few_labels, f"label at least {FEW_LABELS} items of each class, or expect results that vary by seed"),
+
+def remedy_skewed_labels(case: Case) -> str:
+    return "turn it off with --settings.no-alignment, unless the unlabelled items are balanced"
+
+
+def remedy_not_finite(case: Case) -> str:
+    return "start another run with a lower --optim.lr, or with --precision float32 if it had bfloat16"
+
+
+def remedy_collapse(case: Case) -> str:
+    return _any_of(
+        _change_alignment(case), _raise_threshold(case), "lower --optim.lr", "label more of the missing classes"
+    )
+
+
+def remedy_imbalance(case: Case) -> str:
+    if case.skewed:
+        off = "turn off alignment (--settings.no-alignment)" if case.alignment else None
+        todo = _any_of(off, "label more of the rare classes", "lower --optim.lr")
+        return f"if the unlabelled items are as uneven as the labels, {todo}"
+    if case.alignment:
+        return "if the items themselves are imbalanced, turn off alignment (--settings.no-alignment)"
+    todo = _any_of(_change_alignment(case), _raise_threshold(case), "lower --optim.lr")
+    return f"if the items themselves are balanced, {todo}; else label more of the rare classes"
+
+
+def remedy_never_trusted(case: Case) -> str:
+    lower = "lower --settings.threshold" if case.threshold else None
+    return _any_of("train longer", "raise --optim.lr", lower, "label more")
+
+
+def remedy_always_trusted(case: Case) -> str:
+    todo = _any_of(_raise_threshold(case), "lower --optim.lr", "check the labels")
+    return f"pseudo-labels are believed before there is anything to believe: {todo}"
+
+
+def remedy_validation_falls(case: Case) -> str:
+    todo = _any_of(_change_alignment(case), "lower --optim.lr", "train fewer --steps")
+    return f"wrong pseudo-labels may be reinforcing themselves: {todo}" if case.pseudo_labels else todo
+
+
+def remedy_validation_below_reference(case: Case) -> str:
+    if not case.pseudo_labels:
+        return _any_of("train longer", "choose a smaller --backbone", "check the labels")
+    return "the unlabelled items do harm: check that they are of the same classes, and compare with --method supervised"
+
+
+def _any_of(*todo: str | None) -> str:
+    """The things to try, without those that are None, as a list in words."""
+    *others, last = [thing for thing in todo if thing is not None]
+    return f"{', '.join(others)}, or {last}" if others else last
+
+
+def _change_alignment(case: Case) -> str | None:
+    """Turn alignment on where it is off, unless the labels are skewed; where it is on, off if they are."""
+    if case.alignment is None or case.alignment != case.skewed:
+        return None
+    return "turn off alignment (--settings.no-alignment)" if case.alignment else "turn on --settings.alignment"
+
+
+def _raise_threshold(case: Case) -> str | None:
+    return "raise --settings.threshold" if case.threshold else None
+
+
+START: dict[str, tuple[Rule, Remedy]] = {
+    "few-labels": (few_labels, remedy_few_labels),
+    "skewed-labels": (skewed_labels, remedy_skewed_labels),
 }
 """Rules about the labelled set: judged once, before the first step."""
 
-ALWAYS_JUDGED: dict[str, tuple[Rule, str]] = {
-    NOT_FINITE: (
-        not_finite,
-        "start another run with a lower --optim.lr, or with --precision float32 if it had bfloat16",
-    ),
-}
+ALWAYS_JUDGED: dict[str, tuple[Rule, Remedy]] = {NOT_FINITE: (not_finite, remedy_not_finite)}
 """Rules judged at every record."""
 
-ONCE_SETTLED: dict[str, tuple[Rule, str]] = {
-    "collapse": (
-        collapse,
-        "turn on --settings.alignment, raise the threshold, lower --optim.lr, or label more of the missing classes",
-    ),
-    "imbalance": (
-        imbalance,
-        "if the items themselves are balanced, turn on --settings.alignment; else leave alignment off and label more "
-        "of the rare classes",
-    ),
-    "never-trusted": (never_trusted, _MORE_SURE),
-    "always-trusted": (
-        always_trusted,
-        "pseudo-labels are believed before there is anything to believe: raise the threshold, lower --optim.lr, or "
-        "check the labels",
-    ),
-    "validation-falls": (
-        validation_falls,
-        "wrong pseudo-labels may be reinforcing themselves: turn on --settings.alignment, lower --optim.lr, or train "
-        "fewer --steps",
-    ),
-    "validation-below-reference": (
-        validation_below_reference,
-        "the unlabelled items do harm: check that they are of the same classes, and compare with --method supervised",
-    ),
+ONCE_SETTLED: dict[str, tuple[Rule, Remedy]] = {
+    "collapse": (collapse, remedy_collapse),
+    "imbalance": (imbalance, remedy_imbalance),
+    "never-trusted": (never_trusted, remedy_never_trusted),
+    "always-trusted": (always_trusted, remedy_always_trusted),
+    "validation-falls": (validation_falls, remedy_validation_falls),
+    "validation-below-reference": (validation_below_reference, remedy_validation_below_reference),
 }
 """Rules judged once the run has settled."""
 
@@ -234,7 +309,7 @@ class Diagnosis:
 
     def __init__(self, case: Case) -> None:
         self.alarms: list[Alarm] = []
-        self._case = case
+        self.case = case
         self._history = History()
         self._settled = max(EARLIEST, min(SETTLED * case.epoch, case.steps // 2))
         self._judge(0, START)
@@ -242,7 +317,7 @@ class Diagnosis:
     def see(self, step: int, record: dict[str, Any]) -> list[Alarm]:
         """Apply the rules to the record of a step; return the new alarms."""
         before, history = len(self.alarms), self._history
-        recent = [old for old in history.window if old["step"] > step - self._case.epoch]
+        recent = [old for old in history.window if old["step"] > step - self.case.epoch]
         history.window = [*recent, {"step": step} | record]
         if record.get("validation/accuracy") is not None:
             history.validation.append(record["validation/accuracy"])
@@ -258,12 +333,12 @@ class Diagnosis:
         for line in lines:
             self.see(line["step"], line)
 
-    def _judge(self, step: int, rules: dict[str, tuple[Rule, str]]) -> None:
+    def _judge(self, step: int, rules: dict[str, tuple[Rule, Remedy]]) -> None:
         raised = {alarm.name for alarm in self.alarms}
         for name, (rule, remedy) in rules.items():
-            message = None if name in raised else rule(self._case, self._history)
+            message = None if name in raised else rule(self.case, self._history)
             if message is not None:
-                self.alarms.append(Alarm(name, step, message, remedy))
+                self.alarms.append(Alarm(name, step, message, remedy(self.case)))
 
 
 def _commonest(case: Case, shares: list[float]) -> str:

@@ -170,6 +170,9 @@ def _case(job: Job) -> Case:
         labels=tuple(counts.tolist()),
         steps=config.steps,
         epoch=config.epoch,
+        alignment=getattr(config.settings, "alignment", None),
+        threshold=hasattr(config.settings, "threshold"),
+        pseudo_labels=bool(job.method.views.unlabelled),
         validation=validating,
         reference=class_mean_accuracy(train, split.labelled, split.validation) if validating else None,
     )
