@@ -14,6 +14,7 @@ from normatch.data import Corpus, Dataset, Pool
 from normatch.engine import Job, Run, prepare
 from normatch.engine import bench as bench_module
 from normatch.engine.bench import AUXILIARY, bench, describe, pace
+from normatch.engine.loop import Loop
 from normatch.recipes import recipes
 
 QUICK = ["--batch", "4", "--ratio", "1", "--repeats", "2", "--seconds", "0.01", "--device", "cpu"]
@@ -76,6 +77,20 @@ def test_memory_is_freed_before_the_pool_is_chosen(monkeypatch: pytest.MonkeyPat
     with pytest.raises(Enough):
         bench(tiny_config)
     assert order == ["clear", "prepare"]
+
+
+def test_the_pace_counts_whole_evaluations(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the loop makes them: the accuracy on labelled items is part of each."""
+    timed: list[str] = []
+    accuracy = Loop._accuracy
+
+    def noted(self: Loop, items: Pool) -> float:
+        timed.append("labelled" if items is self._fitted else "held out")
+        return accuracy(self, items)
+
+    monkeypatch.setattr(Loop, "_accuracy", noted)
+    assert pace(prepare(tiny_config.replace(device="cpu")), seconds=0.01).evaluation > 0
+    assert timed == ["held out", "labelled"]
 
 
 def test_a_recipe_with_folds_and_labels_is_timed(capsys: pytest.CaptureFixture[str]) -> None:

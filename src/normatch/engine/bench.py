@@ -142,7 +142,7 @@ def _measured(job: Job, seconds: float) -> Pace:
         start = time.perf_counter() - begin
         once = _seconds(loop.step, 1, job.runtime)
         step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
-        evaluation = _seconds(loop.evaluate, 1, job.runtime)
+        evaluation = _seconds(loop.examine, 1, job.runtime)
         memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
         return Pace(start, step, evaluation, memory)
 

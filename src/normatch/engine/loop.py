@@ -107,8 +107,12 @@ class Loop:
             record |= self.step.meter.read()
             record["steps_per_second"] = clock.speed(self.step.done)
         if self._due(self.config.evaluate_every):
-            record |= self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
+            record |= self.examine()
         return record
+
+    def examine(self) -> dict[str, float]:
+        """What is recorded at each evaluation: accuracy on held-out items and on labelled ones."""
+        return self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy of the averaged weights on held-out items; it is only reported, and selects nothing."""
