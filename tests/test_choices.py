@@ -20,6 +20,7 @@ from normatch.data.inspect import describe, inspect
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
 from normatch.errors import UserError
+from normatch.methods.normatch import NorMatchSettings
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
 
@@ -148,6 +149,90 @@ def test_what_the_user_fixes_stays(tmp_path: Path) -> None:
     made = choose(arrays(tmp_path / "x.npz"), changes=changes, fixed=set(changes))
     assert {name: getattr(made.config, name) for name in changes} == changes
     assert not {name.replace(" ", "_") for name, *_ in made.chosen} & set(changes)
+
+
+def test_the_page_s_python_keeps_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures(Path("pictures"), [20, 30] * 8)
+    page = (Path(__file__).parents[1] / "docs" / "own-images.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("steps=200", "steps=2, batch=8, ratio=1, device='cpu'"), names)
+    assert names["run"].config.steps == 2
+
+
+def test_what_a_config_changes_stays(tmp_path: Path) -> None:
+    """In Python there are no flags: a field that differs from the recipe is the user's choice."""
+    changes = {"batch": 16, "steps": 200, "epoch": 10, "ratio": 2, "norm_momentum": 0.05, "log_every": 50}
+    made = choose(arrays(tmp_path / "x.npz"), changes=changes)
+    assert {name: getattr(made.config, name) for name in changes} == changes
+    assert {name for name, *_ in made.chosen} == {"backbone", "test share"}
+    assert choose(arrays(tmp_path / "x.npz"), changes={"method": "fixmatch"}).config.steps == 1024
+    assert choose(arrays(tmp_path / "x.npz"), fixed={"steps"}).config.steps == recipes.own("x.npz").steps
+    with pytest.raises(UserError, match="give one of them"):
+        choose(arrays(tmp_path / "x.npz"), changes={"steps": 200}, minutes=1)
+
+
+def uneven(path: Path, *counts: int, unlabelled: int = 40) -> Path:
+    """Vectors with so many labels of each class."""
+    labels = np.repeat([*range(len(counts)), -1], [*counts, unlabelled])
+    np.savez(path, x=np.random.default_rng(0).normal(size=(len(labels), 4)), y=labels)
+    return path
+
+
+def test_skewed_labels_turn_alignment_off(tmp_path: Path) -> None:
+    skewed = uneven(tmp_path / "skewed.npz", 40, 10)
+    made = choose(skewed)
+    assert made.config.settings == NorMatchSettings(alignment=False)
+    assert "\n! classes are 4.0 : 1: 0 has 40 labelled items, 1 10\n" in made.describe()
+    assert re.search(r"  alignment +off +labels are 4\.0 : 1, and alignment makes all classes equally", made.describe())
+    assert choose(skewed, fixed={"settings.alignment"}).config.settings == NorMatchSettings()
+    assert "alignment" not in choose(skewed, changes={"settings": NorMatchSettings(alignment=False)}).describe()
+    assert "alignment" not in choose(skewed, changes={"method": "supervised"}).describe()
+    assert "alignment" not in choose(skewed, changes={"labels": 8}).describe(), "equally many are drawn"
+
+
+def test_labels_that_chance_makes_uneven_keep_alignment(tmp_path: Path) -> None:
+    made = choose(uneven(tmp_path / "x.npz", 6, 2, 5, 3))
+    assert made.config.settings == NorMatchSettings()
+    assert "classes are 3.0 : 1" in made.describe()
+
+
+def test_a_flag_keeps_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(uneven(tmp_path / "x.npz", 40, 10))
+    for flags, alignment in (([], False), (["--settings.alignment"], True), (["--settings.no-alignment"], False)):
+        out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        assert main(["train", "--data", data, *QUICK, *flags, "--out", str(out)]) == 0
+        assert json.loads((out / "config.json").read_text())["settings"]["alignment"] is alignment
+        assert ("  alignment " in capsys.readouterr().out) is (not flags)
+        warned = [warning["name"] for warning in Run.open(out).warnings]
+        assert warned == (["skewed-labels"] if alignment else [])
+
+
+def test_train_and_inspect_agree_on_too_few(tmp_path: Path) -> None:
+    data = uneven(tmp_path / "x.npz", 40, 4)
+    remark = "1 has 4 labelled items: too few to hold some out for testing"
+    assert remark in choose(data).describe()
+    assert f"! {remark}" in describe(inspect(str(data)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "epoch", "said"),
+    [
+        ({"epoch": 10}, 10, "0.5 s for an evaluation every 10,"),
+        ({"evaluate_every": 10}, 324, "32 checkpoints"),
+        ({"evaluate_every": 10, "checkpoint_every": 100}, 324, "32 epochs"),
+        ({"epoch": 20, "evaluate_every": 10}, 20, "0.5 s for an evaluation every 10,"),
+    ],
+)
+def test_a_time_budget_counts_evaluations_at_fixed_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], epoch: int, said: str
+) -> None:
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=0.0, step=0.005, evaluation=0.5))
+    made = choose(arrays(tmp_path / "x.npz"), minutes=10, changes=changes)
+    # An evaluation after each ten steps and one after the last: 10,354 · 0.005 s + 1,036 · 0.5 s = 569.8 s of 570 s.
+    assert (made.config.steps, made.config.epoch) == (10_354, epoch)
+    assert said in made.describe()
 
 
 def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

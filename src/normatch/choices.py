@@ -1,5 +1,6 @@
 """Choose the settings that the user left open for a run on their own data, from the data and the machine."""
 
+import dataclasses
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
-from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Reading, load_corpus
+from normatch.config import Config, flat, to_json
+from normatch.data import UNKNOWN, Corpus, Reading, Split, load_corpus
+from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import nearly_equal
 from normatch.data.ignored import other_kinds
 from normatch.data.load import passed_over
@@ -24,12 +26,13 @@ from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import SIZES
 from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
+from normatch.recipes import own
 
 __all__ = ["Plan", "choose", "plan"]
 
-HELD_OUT, ENOUGH, FEWEST = 0.2, 2000, 5
+HELD_OUT, ENOUGH = 0.2, 2000
 """Share of the labelled items held out for testing. Beyond ENOUGH test items the share shrinks; it is 0 if some class
-has fewer than FEWEST labelled items."""
+has too few labelled items."""
 
 LEAST_BATCH, LARGEST_BATCH = 8, {"cuda": 64, "cpu": 32}
 """Bounds of the batch: within them, the largest power of two that is no larger than the labelled set."""
@@ -82,12 +85,16 @@ def plan(
     minutes: float | None = None,
     reading: Reading = DEFAULT,
 ) -> Plan:
-    """Read the data of a new run and choose the fields that are not ``fixed``.
+    """Read the data of a new run on your own data and choose what ``config`` leaves open.
 
-    A resumed run has nothing left to choose. ``automatic`` is for the user's own data; without it the values of the
-    recipe stay, except that a shortened run logs metrics more often. ``minutes`` is the time that training may take:
-    the number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
+    Every field that differs from :func:`normatch.recipes.own` stays as it is. ``fixed`` names fields that stay although
+    they have that value: ``fixed={"steps", "settings.alignment"}``. ``minutes`` is the time that training may take: the
+    number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
     config, which repeats the run exactly, on this machine or another.
+
+    With ``automatic`` off, for a recipe of a named data set, the values of the recipe stay, except that a shortened run
+    logs metrics more often, and that ``minutes`` sets the fields that are not ``fixed``. A resumed run has nothing left
+    to choose.
     """
     if resume:
         if minutes is not None:
@@ -95,6 +102,7 @@ def plan(
         return Plan(config)
     if minutes is not None and not (0 < minutes < math.inf):
         raise UserError(f"minutes is {minutes}: give a positive number, such as 10")
+    fixed = _fixed(config, fixed) if automatic else frozenset(fixed)
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
@@ -102,15 +110,21 @@ def plan(
     return made if minutes is None else _within_minutes(made, minutes, fixed)
 
 
-def _from_recipe(config: Config, fixed: Collection[str], reading: Reading) -> Plan:
+def _fixed(config: Config, named: Collection[str]) -> frozenset[str]:
+    """The fields that are the user's choice: those ``named``, and all whose value is not that of the recipe."""
+    recipe, given = (flat(to_json(c)) for c in (own(config.data).replace(method=config.method), config))
+    return frozenset(named) | {name for name, value in given.items() if value != recipe[name]}
+
+
+def _from_recipe(config: Config, fixed: frozenset[str], reading: Reading) -> Plan:
     """The plan of a recipe: its config unchanged, except that a short run logs metrics more often."""
-    choices = _Choices(config, frozenset(fixed))
+    choices = _Choices(config, fixed)
     _choose_records(choices)
     return Plan(choices.config, open_corpus(config, reading), chosen=tuple(choices.made))
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
-    """Read the user's own data and choose the fields that are not ``fixed``; for ``train`` and for ``bench``."""
+    """Read the user's own data and choose what the config leaves open, as :func:`plan` does; also for ``bench``."""
     device = device_of(config.device).type
     _must_be_possible(config)
     corpus = load_corpus(
@@ -122,11 +136,13 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
         on_bad=config.on_bad_image,
         reading=reading,
     )
-    choices = _Choices(config, frozenset(fixed))
+    choices = _Choices(config, _fixed(config, fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)
     split_corpus = with_test_set(choices.config, corpus)
-    _choose_batch(choices, split_corpus, device)
+    split = draw(choices.config, split_corpus)
+    _choose_alignment(choices, split_corpus, split)
+    _choose_batch(choices, split, device)
     _choose_steps(choices, device)
     if corpus.train.is_images and config.augment.flip:
         choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
@@ -155,9 +171,13 @@ class _Choices:
         self.made: list[tuple[str, str, str]] = []
 
     def set(self, name: str, value: Any, why: str, shown: str = "") -> None:
-        if name not in self.fixed:
-            self.config = self.config.replace(**{name: value})
-            self.made.append((name.replace("_", " "), shown or f"{value}", why))
+        """Choose a field; its name may be dotted, as in flags: ``settings.alignment``."""
+        if name in self.fixed:
+            return
+        outer, _, inner = name.rpartition(".")
+        changed = dataclasses.replace(getattr(self.config, outer), **{inner: value}) if outer else value
+        self.config = self.config.replace(**{outer or inner: changed})
+        self.made.append((inner.replace("_", " "), shown or f"{value}", why))
 
 
 def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
@@ -186,18 +206,28 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
     if corpus.test is not None:
         choices.set("test_share", 0.0, f"{len(corpus.test):,} test items are there already", "0")
         return
-    _, counts = np.unique(corpus.train.labels[corpus.train.labels != UNKNOWN], return_counts=True)
-    labelled = int(counts.sum())
-    if counts.min(initial=labelled) < FEWEST:
-        why = f"no test set: a class with {counts.min(initial=labelled)} labelled items has none to spare"
+    counts = label_counts(corpus.train)
+    why = too_few(counts)
+    if why is not None:
         choices.set("test_share", 0.0, why, "0")
         return
+    labelled = sum(counts.values())
     share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
     choices.set("test_share", share, f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on")
 
 
-def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
-    split = draw(choices.config, corpus)
+def _choose_alignment(choices: _Choices, corpus: Corpus, split: Split) -> None:
+    """Turn alignment off where the labels are skewed: most likely the items are too."""
+    counts = label_counts(corpus.train.subset(split.labelled)).values()
+    if getattr(choices.config.settings, "alignment", False) and skewed(counts):
+        why = (
+            f"labels are {describe_ratio(counts)}, and alignment makes all classes equally frequent; "
+            "--settings.alignment if the unlabelled items are balanced"
+        )
+        choices.set("settings.alignment", False, why, "off")
+
+
+def _choose_batch(choices: _Choices, split: Split, device: str) -> None:
     labelled, unlabelled = len(split.labelled), len(split.unlabelled)
     batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     choices.set("batch", batch, f"{labelled:,} labelled items to learn from")
@@ -209,10 +239,16 @@ def _choose_batch(choices: _Choices, corpus: Corpus, device: str) -> None:
 def _choose_steps(choices: _Choices, device: str) -> None:
     where = "on a GPU" if device == "cuda" else "without a GPU"
     choices.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
-    epoch = max(1, choices.config.steps // EPOCHS)
-    choices.set("epoch", epoch, f"{math.ceil(choices.config.steps / epoch)} evaluations and checkpoints")
+    _choose_epoch(choices, max(1, choices.config.steps // EPOCHS))
     _choose_records(choices)
     _choose_momentum(choices)
+
+
+def _choose_epoch(choices: _Choices, epoch: int) -> None:
+    config = choices.config
+    due = {"evaluations": config.evaluate_every, "checkpoints": config.checkpoint_every}
+    what = " and ".join(name for name, every in due.items() if every is None)
+    choices.set("epoch", epoch, f"{math.ceil(config.steps / epoch)} {what or 'epochs'}")
 
 
 def _choose_records(choices: _Choices) -> None:
@@ -227,19 +263,23 @@ def _choose_momentum(choices: _Choices) -> None:
     choices.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
 
 
-def _within_minutes(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
+def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str]) -> Plan:
     config = made.config
     speed = pace(prepare(config, made.corpus))
     affordable = int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)
     epochs = max(1, min(config.steps // config.epoch, affordable))
-    steps = speed.steps_in(minutes, evaluations=epochs)
+    every = config.evaluate_every or (config.epoch if "epoch" in fixed else None)
+    if every is None:
+        steps = speed.steps_in(minutes, evaluations=epochs)
+    else:
+        # The one evaluation is that after the last step.
+        steps = speed.steps_in(minutes, evaluations=1, every=every)
     if steps < 1:
         needed = speed.start + speed.step + speed.evaluation
         raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")
-    choices = _Choices(config, frozenset(fixed))
-    choices.set("steps", steps, _pace_reason(minutes, speed))
-    epoch = math.ceil(steps / epochs)
-    choices.set("epoch", epoch, f"{math.ceil(steps / epoch)} evaluations and checkpoints")
+    choices = _Choices(config, fixed)
+    choices.set("steps", steps, _pace_reason(minutes, speed, every))
+    _choose_epoch(choices, math.ceil(steps / epochs))
     _choose_records(choices)
     if made.found:
         _choose_momentum(choices)
@@ -248,9 +288,10 @@ def _within_minutes(made: Plan, minutes: float, fixed: Collection[str]) -> Plan:
     return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))
 
 
-def _pace_reason(minutes: float, speed: Pace) -> str:
+def _pace_reason(minutes: float, speed: Pace, every: int | None) -> str:
     unit = "minute" if minutes == 1 else "minutes"
-    return f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s, measured on this machine"
+    evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
+    return f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{evaluating}, measured on this machine"
 
 
 def _found(config: Config, corpus: Corpus) -> str:
@@ -269,6 +310,9 @@ def _found(config: Config, corpus: Corpus) -> str:
     if ignored.kinds:
         parts.append(other_kinds(ignored.kinds))
     remarks = nearly_equal(train.classes)
+    uneven = describe_skew(label_counts(train))
+    if uneven:
+        remarks.append(uneven)
     if ignored.elsewhere:
         first, *more = ignored.elsewhere
         others = f" and {len(more):,} more" if more else ""

@@ -84,9 +84,15 @@ def svhn(labels: int = 40, seed: int = 0) -> Config:
 
 
 def own(data: str, seed: int = 0) -> Config:
-    """Your own folder of class folders, CSV manifest or .npz: all its labels, a network that suits its images.
+    """Your own folder of class folders, CSV manifest or .npz: a draft that :func:`normatch.plan` completes.
 
-    :func:`normatch.plan` chooses the rest from the data and the machine, as ``normatch train --data`` does.
+    Call ``plan`` before ``train``, as ``normatch train --data`` does: it chooses image size, network, batch, steps and
+    held-out items from the data and the machine. Without it, ``train`` takes images of up to 224 pixels, 4,096 steps of
+    64 labelled images and no test set, which is far too much without a GPU. What you change in the config, ``plan``
+    keeps:
+
+        plan = normatch.plan(normatch.recipes.own("pictures").replace(steps=200))
+        normatch.train(plan.config, corpus=plan.corpus)
     """
     # Not Path.resolve, which raises for a symbolic link to itself; reading the data reports that properly.
     path = Path(os.path.realpath(data))
