@@ -1,5 +1,6 @@
 """What is chosen for the user's own data: from the data, with a reason, and stored so that it can be repeated."""
 
+import html
 import json
 import re
 import shutil
@@ -316,6 +317,31 @@ def test_choices_are_printed_stored_and_repeat_the_run(tmp_path: Path, capsys: p
     assert {"normatch": normatch.__version__} | to_json(again.config) == stored
     assert (again.path / "model.safetensors").read_bytes() == (run.path / "model.safetensors").read_bytes()
     assert main(["eval", str(run.path), "--json"]) == 0
+
+
+def test_a_run_without_a_test_set_says_what_gives_it_an_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not --test-share, for which there are too few labels."""
+    monkeypatch.chdir(tmp_path)
+    data = pictures(Path("pets"), [20] * 13)
+    for file in sorted((data / "dog").iterdir())[3:]:
+        file.unlink()
+    assert main(["train", "--data", "pets", *QUICK]) == 0
+    remedy = "label 2 more of 'dog', or put labelled pictures into test/ beside train/"
+    assert f"\nno accuracy: {remedy}; 2 steps in " in capsys.readouterr().out
+    assert main(["eval", "runs/pets"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"normatch: runs/pets has no held-out items, and so no accuracy: {remedy}\n"
+    assert main(["eval", "runs/pets", "--on", "validation"]) == 2
+    assert "has no validation items: train with --validation" in capsys.readouterr().err
+    assert main(["report", "runs/pets"]) == 0
+    assert html.escape(remedy) in Path("runs/pets/report.html").read_text(encoding="utf-8")
+    shutil.copytree(data, "more/train")
+    shutil.copytree(data, "more/test")
+    capsys.readouterr()
+    assert main(["train", "--data", "more", *QUICK]) == 0
+    assert "\naccuracy " in capsys.readouterr().out, "the advice can be followed"
 
 
 def test_resuming_needs_only_the_data_s_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

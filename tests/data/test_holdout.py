@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.holdout import hold_out, stratified
+from normatch.data.holdout import hold_out, how_to_test, stratified
 from normatch.data.load import load_corpus
 from normatch.errors import UserError
 
@@ -20,6 +20,28 @@ def test_digits_by_seed() -> None:
         assert set(np.bincount(corpus.test.labels).tolist()) <= {35, 36, 37}
     assert np.array_equal(first.train.inputs, same.train.inputs)
     assert not np.array_equal(first.train.labels, other.train.labels)
+
+
+@pytest.mark.parametrize(
+    ("data", "counts", "said"),
+    [
+        ("pets", {"cat": 4, "dog": 5}, "label 1 more of 'cat', or put labelled pictures into test/ beside train/"),
+        ("pets.csv", {"cat": 4, "dog": 1}, "label 1 more of 'cat' and 4 more of 'dog'"),
+        (
+            "pets.NPZ",
+            dict.fromkeys("abc", 3),
+            "label at least 5 of each class (3 classes have fewer), or add",
+        ),
+        (
+            "pets",
+            {"cat": 9, "dog": 9},
+            "train with --test-share 0.2, or put labelled pictures into test/",
+        ),
+        ("digits", {}, "train with --test-share 0.2"),
+    ],
+)
+def test_how_to_get_a_test_set(data: str, counts: dict[str, int], said: str) -> None:
+    assert how_to_test(data, counts).startswith(said)
 
 
 def test_golden_values() -> None:

@@ -18,9 +18,9 @@ FEWEST = 5
 SKEWED = 3.0
 """Ratio of the largest to the smallest class from which labels count as skewed."""
 
-CHANCE = 0.01
-"""Labels are skewed by design or because the items are, unless a random choice from equally frequent classes would be
-at least as uneven with this probability: 40 labels of 10 such classes are often 3 : 1."""
+CHANCE = 0.05
+"""Uneven labels are put down to chance if a random choice from equally frequent classes would be as uneven with more
+than this probability: 60 labels of 10 such classes are often 3 : 1."""
 
 NAMED = 2
 """Number of classes with too few labels that are named one by one."""

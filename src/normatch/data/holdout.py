@@ -1,15 +1,19 @@
 """Stratified hold-out: a test set for data that has none, and validation items."""
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data.balance import missing_labels
 from normatch.data.dataset import UNKNOWN, Corpus
+from normatch.data.source import sources
 from normatch.errors import UserError
 from normatch.seeding import permutation
 
-__all__ = ["hold_out", "stratified"]
+__all__ = ["hold_out", "how_to_test", "stratified"]
 
 Indices = NDArray[np.int64]
 
@@ -37,3 +41,19 @@ def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
     testing = stratified(train.labels, share, seed, "test")
     rest = np.setdiff1d(np.arange(len(train)), testing)
     return Corpus(corpus.name, train.subset(rest), train.subset(testing), skipped=corpus.skipped)
+
+
+def how_to_test(data: str, counts: Mapping[str, int]) -> str:
+    """What gives a run on ``data``, which had no test set, an accuracy; ``counts`` are the labelled items by class.
+
+    >>> how_to_test("pictures", {"cat": 12, "dog": 3})
+    "label 2 more of 'dog', or put labelled pictures into test/ beside train/"
+    >>> how_to_test("digits", {"zero": 178, "one": 182})
+    'train with --test-share 0.2'
+    """
+    first = missing_labels(counts) or "train with --test-share 0.2"
+    kind = Path(data).suffix.lower()
+    if data in sources or kind == ".csv":
+        return first
+    place = "add test items to the file" if kind == ".npz" else "put labelled pictures into test/ beside train/"
+    return f"{first}, or {place}"

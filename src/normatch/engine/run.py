@@ -12,6 +12,7 @@ import normatch
 from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Split
+from normatch.data.holdout import how_to_test
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, replacing, write_json
 from normatch.locks import take
@@ -150,12 +151,19 @@ class Run:
         accuracy: float | None = self.result["accuracy"]
         return accuracy
 
+    @property
+    def how_to_test(self) -> str:
+        """What to do so that a run on this data has a test set, if this one had none."""
+        # Results of earlier versions lack the counts.
+        return how_to_test(self.config.data, self.result.get("label_counts", {}))
+
     def describe(self) -> str:
         """The result as one line of text."""
         result = self.result
-        reached = ""
         if result["n"]:
             reached = describe_accuracy(result["accuracy"], result["n"], result["evaluated_on"]) + ", "
+        else:
+            reached = f"no accuracy: {self.how_to_test}; "
         lost = counted(len(result["skipped"]), "unreadable image")
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from normatch.config import Config, to_json
 from normatch.data import Corpus, Reading, sources
+from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
 from normatch.data.split import files_of
 from normatch.engine import checkpoint
@@ -141,6 +142,7 @@ def _finish(run: Run, loop: Loop) -> None:
         "method": loop.config.method,
         "seed": loop.config.seed,
         "labels": len(loop.job.split.labelled),
+        "label_counts": label_counts(loop.job.corpus.train),
         "skipped": list(loop.job.corpus.skipped),
         "steps": loop.step.done,
         "seconds": loop.seconds,

@@ -64,5 +64,7 @@ def held_out(
     validation = run.split.validation
     if on in ("auto", "validation") and len(validation):
         return "validation", validation, corpus.train.subset(validation)
-    held = "labelled test items" if on == "test" else "validation items" if on == "validation" else "held-out items"
-    raise UserError(f"{run.path} has no {held}: train with --test-share or --validation to hold some out")
+    if on == "validation":
+        raise UserError(f"{run.path} has no validation items: train with --validation to set some aside")
+    held = "labelled test items" if on == "test" else "held-out items"
+    raise UserError(f"{run.path} has no {held}, and so no accuracy: {run.how_to_test}")

@@ -143,7 +143,7 @@ def examine(evidence: Evidence) -> Findings:
     answers, result = evidence.answers, evidence.result
     n, accuracy = result["n"], result["accuracy"]
     table = confusion(answers.labels, answers.guess, len(evidence.classes)) if answers else None
-    unscored = evidence.gone_or("No item with a known class was held out: train with --test-share to hold some out.")
+    unscored = evidence.gone_or(f"No item with a known class was held out: {evidence.run.how_to_test}.")
     if table is None:
         left_out["classes"] = unscored
     if evidence.gone and len(evidence.shape) == 3:
