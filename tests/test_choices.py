@@ -186,7 +186,7 @@ def test_skewed_labels_turn_alignment_off(tmp_path: Path) -> None:
     made = choose(skewed)
     assert made.config.settings == NorMatchSettings(alignment=False)
     assert "\n! classes are 4.0 : 1: 0 has 40 labelled items, 1 10\n" in made.describe()
-    assert re.search(r"  alignment +off +labels are 4\.0 : 1, and alignment makes all classes equally", made.describe())
+    assert re.search(r"  alignment +off +labels to learn from are 4\.0 : 1, and alignment makes", made.describe())
     assert choose(skewed, fixed={"settings.alignment"}).config.settings == NorMatchSettings()
     assert "alignment" not in choose(skewed, changes={"settings": NorMatchSettings(alignment=False)}).describe()
     assert "alignment" not in choose(skewed, changes={"method": "supervised"}).describe()

@@ -207,11 +207,11 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
         choices.set("test_share", 0.0, f"{len(corpus.test):,} test items are there already", "0")
         return
     counts = label_counts(corpus.train)
-    why = too_few(counts)
+    labelled = sum(counts.values())
+    why = too_few(counts) if labelled else "no item is labelled"
     if why is not None:
         choices.set("test_share", 0.0, why, "0")
         return
-    labelled = sum(counts.values())
     share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
     choices.set("test_share", share, f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on")
 
@@ -221,7 +221,7 @@ def _choose_alignment(choices: _Choices, corpus: Corpus, split: Split) -> None:
     counts = label_counts(corpus.train.subset(split.labelled)).values()
     if getattr(choices.config.settings, "alignment", False) and skewed(counts):
         why = (
-            f"labels are {describe_ratio(counts)}, and alignment makes all classes equally frequent; "
+            f"labels to learn from are {describe_ratio(counts)}, and alignment makes all classes equally frequent; "
             "--settings.alignment if the unlabelled items are balanced"
         )
         choices.set("settings.alignment", False, why, "off")
