@@ -70,6 +70,23 @@ def test_a_search_over_lambda_in_a_pipeline() -> None:
     assert search.best_score_ > 0.3
 
 
+def test_a_search_over_numpy_s_numbers() -> None:
+    grid = {"steps": np.arange(2, 4), "lr": np.array([0.05], np.float32), "alignment": np.array([True, False])}
+    search = GridSearchCV(NorMatchClassifier(batch=8, ratio=1), grid, cv=2, error_score="raise")
+    search.fit(DIGITS.data[:60], DIGITS.target[:60])
+    assert search.best_params_["steps"] in (2, 3)
+    assert search.best_estimator_.n_iter_ == search.best_params_["steps"]
+
+
+def test_numpy_s_numbers_are_stored_as_they_are_given() -> None:
+    given = {"steps": np.int64(2), "batch": np.int32(8), "seed": np.uint8(3), "lr": np.float32(0.05)}
+    model = clone(NorMatchClassifier(**given, alignment=np.bool_(False)))  # type: ignore[arg-type]
+    kept = model.get_params()
+    assert {name: type(kept[name]) for name in given} == {name: type(value) for name, value in given.items()}
+    model.fit(DIGITS.data, LABELS)
+    assert model.n_iter_ == 2
+
+
 def test_the_constructor_only_stores() -> None:
     model = NorMatchClassifier(steps=7, seed=3, num_weight=0.1)
     assert clone(model).get_params() == model.get_params()
