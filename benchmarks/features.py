@@ -24,6 +24,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+from threadpoolctl import threadpool_limits
 
 from normatch import FixMatchClassifier, NorMatchClassifier
 from normatch.augment import AugmentConfig
@@ -197,11 +198,17 @@ def measure(makes: dict[str, Make], tasks: list[Task], seeds: range, *, choosing
     """All estimators on all tasks and seeds, two at a time."""
     jobs = [(name, make, task, seed, choosing) for name, make in makes.items() for task in tasks for seed in seeds]
     runs = []
-    with multiprocessing.get_context("spawn").Pool(2, torch.set_num_threads, (1,)) as pool:
+    with multiprocessing.get_context("spawn").Pool(2, _one_thread) as pool:
         for run in pool.imap(_score, jobs):
             runs.append(run)
             print(run, flush=True)
     return runs
+
+
+def _one_thread() -> None:
+    """One thread for torch and for the linear algebra of NumPy and SciPy, whose threads would else wait for cores."""
+    torch.set_num_threads(1)
+    threadpool_limits(1)
 
 
 def _score(job: tuple[str, Make, Task, int, bool]) -> dict[str, Any]:

@@ -236,6 +236,14 @@ def test_a_time_budget_counts_evaluations_at_fixed_steps(
     assert said in made.describe()
 
 
+@pytest.mark.parametrize(("steps", "momentum"), [(100, 0.1), (200, 0.1), (400, 0.05), (2000, 0.01), (4000, 0.01)])
+def test_the_momentum_of_batch_norm_is_20_by_the_steps_within_bounds(
+    tmp_path: Path, steps: int, momentum: float
+) -> None:
+    made = choose(arrays(tmp_path / "x.npz"), changes={"steps": steps}, fixed={"steps"})
+    assert made.config.norm_momentum == momentum
+
+
 def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
     made = choose(arrays(tmp_path / "x.npz"), minutes=10)

@@ -205,6 +205,10 @@ WRONG = {
     "a share": Wrong("train --validation 1.5", "validation is 1.5"),
     "a decay": Wrong("train --ema 2", "ema is 2.0"),
     "a rate": Wrong("train --optim.lr -1", "optim.lr is -1.0"),
+    "an infinite rate": Wrong("train --optim.lr inf", "optim.lr is inf: give a finite number"),
+    "a setting that is no number": Wrong(
+        "train --settings.num-weight nan", "settings.num_weight is nan: give a finite"
+    ),
     "a seed": Wrong("train --seed -1", "seed is -1"),
     "a fold of data without folds": Wrong("train --fold 2", "has no predefined folds"),
     "a backbone": Wrong("train --backbone wrn-28-3", "did you mean"),

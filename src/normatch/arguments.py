@@ -23,7 +23,7 @@ from normatch.recipes import own, recipes
 
 __all__ = ["named_fields", "option", "parse", "parse_action", "parse_run", "with_absolute_paths"]
 
-DEFAULT = "digits-40"
+DEFAULT_RECIPE = "digits-40"
 """The recipe used when the command line names neither a recipe nor data."""
 
 
@@ -89,7 +89,7 @@ def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]
     """
     first = argv[0] if argv and not argv[0].startswith("-") else None
     base = _base(first, argv)
-    assumed = first or (None if base.data not in sources else DEFAULT)
+    assumed = first or (None if base.data not in sources else DEFAULT_RECIPE)
     given = _parse_from(base, assumed, verb, argv, own_options)
     if given.recipe != assumed:
         # The recipe came after a flag, so only the full parse could find it: parse again with its defaults.
@@ -120,7 +120,7 @@ def _base(recipe: str | None, argv: list[str]) -> Config:
     if recipe is None and data is not None and data not in sources:
         base = own(data)
     else:
-        base = recipes.get(recipe or DEFAULT).build()
+        base = recipes.get(recipe or DEFAULT_RECIPE).build()
     if "--resume" not in argv:
         return base
     # The defaults of a resumed run are the values in its own config.json, which may not be those of the recipe.

@@ -1,11 +1,14 @@
 """The configuration of a run: everything that decides its result, validated, and stored in ``config.json``."""
 
 import dataclasses
+import math
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from normatch.augment import AugmentConfig
 from normatch.device import Device
@@ -94,6 +97,9 @@ class Config:
     """Steps between checkpoints; None is once an epoch."""
 
     def __post_init__(self) -> None:
+        # A search over np.arange gives NumPy's numbers, which JSON does not take.
+        for f in dataclasses.fields(self):
+            object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
         # A config made in Python without settings gets the method's default settings.
         wanted = methods.get(self.method).Settings
         if type(self.settings) is Settings:
@@ -140,6 +146,17 @@ class Config:
             kept = {name: v for name, v in changed.items() if name in names and v != getattr(default, name)}
             changes["settings"] = wanted(**kept)
         return dataclasses.replace(self, **changes)
+
+
+def _without_numpy(value: Any) -> Any:
+    """Python's own value for a NumPy scalar; a dataclass with such values in its fields. Others are returned as is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    own = {name: _without_numpy(v) for name, v in given.items()}
+    return dataclasses.replace(value, **{name: v for name, v in own.items() if v is not given[name]})
 
 
 def _must(name: str, value: object, allowed: bool, remedy: str) -> None:
@@ -193,7 +210,7 @@ def _restore(hint: Any, value: Any, where: str) -> Any:
 
 
 def _check_types(value: Any, where: str) -> None:
-    """Raise UserError for a field whose value does not have its annotated type, or is not one of its choices."""
+    """Raise UserError for a field whose value does not have its annotated type, is NaN or infinite, or no choice."""
     hints = typing.get_type_hints(type(value))
     for f in dataclasses.fields(value):
         name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
@@ -210,3 +227,5 @@ def _check_types(value: Any, where: str) -> None:
         if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
             wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
             raise UserError(f"{name} is {given!r}: give {wanted}")
+        if isinstance(given, float) and not math.isfinite(given):
+            raise UserError(f"{name} is {given}: give a finite number")

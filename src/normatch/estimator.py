@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     assert_all_finite,
@@ -128,6 +129,20 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         """The likeliest class of each input."""
         p = self.predict_proba(X)
         return np.asarray(self.classes_[p.argmax(1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the items with a known class that are predicted right; those where ``y`` is −1 do not count.
+
+        If −1 is one of ``classes_``, every class is known.
+        """
+        predicted = self.predict(X)
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(predicted, labels, sample_weight)
+        known = np.asarray(labels != UNKNOWN) | (UNKNOWN in self.classes_.tolist())
+        if not known.any():
+            raise UserError("y holds no label to score: give items whose class is known, or leave the unlabelled out")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(labels[known], predicted[known], sample_weight=weight))
 
     def _config(self, train: Dataset) -> Config:
         defaults = _defaults(train)

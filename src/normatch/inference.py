@@ -8,30 +8,30 @@ from torch import Tensor
 
 from normatch.model import Model
 
-__all__ = ["Inputs", "features", "logits"]
+__all__ = ["Splittable", "features", "logits"]
 
 
-class Inputs(Protocol):
+class Splittable(Protocol):
     """Inputs that can be split into batches: a tensor (N, …), or inputs read from host memory as needed."""
 
     def split(self, size: int, /) -> Iterable[Tensor]: ...
 
 
 @torch.no_grad()
-def logits(model: Model, inputs: Inputs, batch: int = 500) -> Tensor:
+def logits(model: Model, inputs: Splittable, batch: int = 500) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed and returned on the model's device."""
     parts = [model(part).float() for part in _batches_on_device(inputs, batch, model)]
     return torch.cat([model.normalise.mean.new_zeros(0, len(model.spec.classes)), *parts])
 
 
 @torch.no_grad()
-def features(model: Model, inputs: Inputs, batch: int = 500) -> Tensor:
+def features(model: Model, inputs: Splittable, batch: int = 500) -> Tensor:
     """The backbone's features (N, D) in float32 of inputs (N, …)."""
     parts = [model.features(part).float() for part in _batches_on_device(inputs, batch, model)]
     return torch.cat([model.normalise.mean.new_zeros(0, model.backbone.features), *parts])
 
 
-def _batches_on_device(inputs: Inputs, batch: int, model: Model) -> Iterable[Tensor]:
+def _batches_on_device(inputs: Splittable, batch: int, model: Model) -> Iterable[Tensor]:
     """Batches on the model's device, always contiguous: the memory layout affects results in the last bits."""
     device = model.normalise.mean.device
     return (part.to(device, non_blocking=True).contiguous() for part in inputs.split(batch))

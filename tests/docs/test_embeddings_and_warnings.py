@@ -35,9 +35,15 @@ def test_the_code_of_embeddings_runs(
                 program, *words = shlex.split(line)
                 assert program == "normatch"
                 assert main(words) == 0, capsys.readouterr().err
-    right = re.search(r"(\d+)% of the digits", capsys.readouterr().out)
-    assert right is not None
-    assert int(right[1]) > 70
+    said = capsys.readouterr().out
+    for share in (r"(\d+)% of the digits", r"(\d+)\.\d% of the 40 labels"):
+        right = re.search(share, said)
+        assert right is not None
+        assert int(right[1]) > 70
+    for learnt, asked in names["folds"]:
+        assert set(names["unlabelled"]) < set(learnt)
+        assert (names["y"][asked] != -1).all()
+        assert not set(learnt) & set(asked)
     run = train(tiny_config.replace(steps=2), tmp_path / "images")
     images = np.rint(load_digits().images[:3, ..., None] * (255 / 16)).astype(np.uint8)
     assert names["embed"](str(run.path), images).shape == (3, 128)

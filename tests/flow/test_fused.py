@@ -4,6 +4,8 @@
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -157,10 +159,19 @@ def test_the_operator_keeps_torch_s_rules() -> None:
     torch.library.opcheck(fused._forward, arguments, test_utils=tests)
 
 
+def test_a_plain_flow_uses_the_modules_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "_HAS_TRITON", True)
+    on_a_gpu: Any = SimpleNamespace(is_cuda=True)
+    flow, other = (NormalizingFlowClassifier(10, 3) for _ in range(2))
+    flow.plain = True
+    assert not fused.applies(flow, on_a_gpu)
+    assert fused.applies(other, on_a_gpu), "one flow's choice is no other's"
+
+
 @needs_triton
 @needs_gpu
 @pytest.mark.parametrize(("dim", "classes"), [(128, 10), (512, 100)])
-def test_the_classifier_uses_it_on_a_gpu(dim: int, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_classifier_uses_it_on_a_gpu(dim: int, classes: int) -> None:
     flow, z = make(dim, classes), features(512, dim)
     assert fused.applies(flow, z)
     assert not fused.applies(flow.cpu(), z.cpu())
@@ -169,7 +180,8 @@ def test_the_classifier_uses_it_on_a_gpu(dim: int, classes: int, monkeypatch: py
     with torch.autocast("cuda", dtype=torch.bfloat16):
         for inside, outside in zip(flow.evaluate(z), got, strict=True):
             assert torch.equal(inside, outside)
-    monkeypatch.setattr(fused, "enabled", False)
+    flow.plain = True
+    assert not fused.applies(flow, z)
     for ours, theirs in zip(got, flow.evaluate(z), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
 

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch import nn
 
-from normatch.methods.parts.consensus import Consensus, Opinion
+from normatch.methods.parts.consensus import AuxiliaryOutput, Consensus
 
 
 def consensus() -> Consensus:
     return Consensus(nn.ModuleList(), stop_gradient=True, disagree="min")
 
 
-def sure(confidence: float) -> Opinion:
+def sure(confidence: float) -> AuxiliaryOutput:
     """A classifier that gives the first of two classes this probability."""
     logits = torch.tensor([[confidence, 1 - confidence]]).log()
-    return Opinion(labelled=logits, weak=logits, log_prob=torch.tensor([-4.0]))
+    return AuxiliaryOutput(labelled=logits, weak=logits, log_prob=torch.tensor([-4.0]))
 
 
 @pytest.mark.parametrize("confidences", [(0.9, 0.6), (0.6, 0.9)])

@@ -63,10 +63,10 @@ def test_auxiliary_losses() -> None:
     flow = NormalizingFlowClassifier(6, 4, means="normal")
     z_labelled, z_weak = torch.randn(7, 6), torch.randn(9, 6)
     consensus = Consensus(torch.nn.ModuleList([flow]), True, "min")
-    opinions = consensus.opinions(z_labelled, z_weak)
+    outputs = consensus.outputs(z_labelled, z_weak)
     p = torch.from_numpy(rng.dirichlet(np.ones(4), size=9)).float()
     weight = torch.from_numpy(rng.uniform(size=9)).float()
-    losses = consensus.losses(opinions, torch.from_numpy(LABELS), 0.5, p, weight)
+    losses = consensus.losses(outputs, torch.from_numpy(LABELS), 0.5, p, weight)
 
     joint, _ = numpy_log_joint(flow, z_labelled)
     np.testing.assert_allclose(losses["auxiliary"].item(), -log_softmax(joint)[np.arange(7), LABELS].mean(), rtol=1e-4)

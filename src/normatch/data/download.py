@@ -11,16 +11,16 @@ from normatch.data.checksum import md5_of, verify
 from normatch.data.source import Archive, Source
 from normatch.errors import UserError, reason
 
-__all__ = ["Progress", "get"]
+__all__ = ["DownloadProgress", "get"]
 
-Progress = Callable[[str, int, int | None], None]
+DownloadProgress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes received so far, and its size (None if unknown)."""
 
 TIMEOUT_S = 30
 CHUNK = 1 << 18
 
 
-def get(source: Source, root: Path, progress: Progress | None = None) -> tuple[Path, ...]:
+def get(source: Source, root: Path, progress: DownloadProgress | None = None) -> tuple[Path, ...]:
     """Download the archives of ``source`` to ``root/<name>`` and return their paths; existing ones are only checked."""
     folder = root / source.name
     if not source.archives and not source.embedded:
@@ -36,7 +36,7 @@ def _silent(_name: str, _done: int, _total: int | None) -> None:
     pass
 
 
-def _fetch(name: str, archive: Archive, folder: Path, progress: Progress) -> Path:
+def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
     target = folder / archive.name
     if target.exists():
         verify(target, archive, name)
@@ -56,7 +56,7 @@ def _fetch(name: str, archive: Archive, folder: Path, progress: Progress) -> Pat
     return target
 
 
-def _download(archive: Archive, part: Path, progress: Progress) -> None:
+def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
     """Complete the partial file ``part``, resuming at its end if the server supports that."""
     here = part.stat().st_size if part.exists() else 0
     by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
@@ -105,7 +105,7 @@ def _start(response: http.client.HTTPResponse, requested: int) -> int:
 
 
 def _append(
-    response: http.client.HTTPResponse, name: str, part: Path, start: int, total: int | None, progress: Progress
+    response: http.client.HTTPResponse, name: str, part: Path, start: int, total: int | None, progress: DownloadProgress
 ) -> int:
     done = start
     with part.open("ab" if start else "wb") as file:

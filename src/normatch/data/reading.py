@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from normatch.images import Cache, Progress, silent
+from normatch.images import Cache, DecodingProgress, silent
 
 __all__ = ["DEFAULT", "Reading"]
 
@@ -12,7 +12,7 @@ class Reading:
     """Whether to cache decoded images, and the function to call as decoding proceeds."""
 
     cache: bool = True
-    progress: Progress = silent
+    progress: DecodingProgress = silent
 
     def open_cache(self) -> Cache | None:
         return Cache() if self.cache else None

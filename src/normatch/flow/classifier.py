@@ -56,6 +56,9 @@ class NormalizingFlowClassifier(nn.Module):
         torch.Size([2, 4])
     """
 
+    plain: bool = False
+    """Whether to use the modules of this package only, even if there are faster kernels for the same result."""
+
     def __init__(
         self,
         dim: int,

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["applies", "flatten", "log_joint"]
 
-enabled = True
-"""Set False to use the plain modules everywhere."""
-
 _HAS_TRITON = find_spec("triton") is not None
 
 # Limits of what one program can hold: larger flows are computed by the plain modules.
@@ -39,8 +36,8 @@ SUMMED_ROWS = 2048  # rows of one backward launch: bounds the memory of the part
 def applies(flow: "NormalizingFlowClassifier", z: Tensor) -> bool:
     """Whether the kernels can replace the plain modules. The caller must check that there is no dropout."""
     return (
-        enabled
-        and _HAS_TRITON
+        _HAS_TRITON
+        and not flow.plain
         and z.is_cuda
         and flow.mixture.means.dtype == torch.float32
         and flow.couplings.hidden <= MOST_UNITS

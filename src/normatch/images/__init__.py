@@ -6,7 +6,16 @@ Nothing here imports torch, so that the decoding processes start quickly.
 from normatch.images.cache import Cache, cache_folder
 from normatch.images.decode import SUFFIXES, Channels, Unreadable, decode, resize_all
 from normatch.images.facts import FACTS, facts_of
-from normatch.images.many import SIZES, Decoded, OnBad, Progress, common_side, decode_all, decode_batches, silent
+from normatch.images.many import (
+    SIZES,
+    Decoded,
+    DecodingProgress,
+    OnBad,
+    common_side,
+    decode_all,
+    decode_batches,
+    silent,
+)
 
 __all__ = [
     "FACTS",
@@ -15,8 +24,8 @@ __all__ = [
     "Cache",
     "Channels",
     "Decoded",
+    "DecodingProgress",
     "OnBad",
-    "Progress",
     "Unreadable",
     "cache_folder",
     "common_side",

@@ -21,7 +21,7 @@ from normatch.images.decode import GREY, LEFT_OUT, Channels, Size
 from normatch.images.facts import FACTS
 from normatch.images.worker import Form, Work
 
-__all__ = ["SIZES", "Decoded", "OnBad", "Progress", "common_side", "decode_all", "decode_batches", "silent"]
+__all__ = ["SIZES", "Decoded", "DecodingProgress", "OnBad", "common_side", "decode_all", "decode_batches", "silent"]
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 """The sides to choose from if the images differ in size and the user gives none."""
@@ -29,7 +29,7 @@ SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 OnBad = Literal["stop", "skip"]
 """On unreadable images: raise an error, or skip and list them."""
 
-Progress = Callable[[int, int], None]
+DecodingProgress = Callable[[int, int], None]
 """Called with the number of files done and the number of all files."""
 
 PIECE_FILES, PIECE_BYTES = 256, 1 << 22
@@ -62,7 +62,7 @@ def decode_all(
     largest: int = SIZES[-1],
     on_bad: OnBad = "stop",
     cache: Cache | None = None,
-    progress: Progress = silent,
+    progress: DecodingProgress = silent,
 ) -> Decoded:
     """Decode all images to one size.
 
@@ -153,7 +153,9 @@ def _headers(paths: Sequence[Path], do: Crew) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, FACTS), *parts])
 
 
-def _decode(paths: Sequence[Path], form: Form, do: Crew, progress: Progress, cache: Cache | None, key: str) -> Entry:
+def _decode(
+    paths: Sequence[Path], form: Form, do: Crew, progress: DecodingProgress, cache: Cache | None, key: str
+) -> Entry:
     """Decode all images, into the cache or into memory."""
     with ExitStack() as stack:
         part = stack.enter_context(cache.writing(key, form)) if cache else None

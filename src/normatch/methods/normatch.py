@@ -105,12 +105,12 @@ class NorMatch(WeakToStrong):
         self._set_dropout(batch.step)
         z_labelled, z_weak, z_strong = self.embed(batch)
         p = self.believe(z_weak)
-        opinions = self.consensus.opinions(z_labelled, z_weak)
-        weight, agree, auxiliary_confidence = self.consensus.weigh(p, opinions)
+        outputs = self.consensus.outputs(z_labelled, z_weak)
+        weight, agree, auxiliary_confidence = self.consensus.weigh(p, outputs)
 
         losses = self.losses(z_labelled, batch.labels, z_strong, p, weight)
         pseudo_targets = p if self.settings.auxiliary_pseudo_labels else None
-        auxiliary = self.consensus.losses(opinions, batch.labels, self.settings.num_weight, pseudo_targets, weight)
+        auxiliary = self.consensus.losses(outputs, batch.labels, self.settings.num_weight, pseudo_targets, weight)
         ramp = self.ramp(batch.step)
         losses |= {name: ramp * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))

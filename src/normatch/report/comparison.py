@@ -17,11 +17,11 @@ from normatch.files import read_json
 from normatch.report.findings import Curve, curves_of
 from normatch.significance import mcnemar, wilson_interval
 
-__all__ = ["Comparison", "Match", "Row", "compare", "describe", "shown"]
+__all__ = ["ComparedRun", "Comparison", "Match", "compare", "describe", "shown"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRun:
     """One run of a comparison: its name in it, and its result."""
 
     name: str
@@ -56,7 +56,7 @@ class Match:
 class Comparison:
     """The content of a comparison, JSON-ready."""
 
-    runs: tuple[Row, ...]
+    runs: tuple[ComparedRun, ...]
     same_data: bool
     """Whether all were trained on the same data, so that their accuracies are comparable."""
     settings: dict[str, list[Any]]
@@ -73,7 +73,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     if twice is not None:
         raise UserError(f"{twice} is given twice: name each run once")
     names = _names(paths)
-    rows = tuple(_row(name, run) for name, run in zip(names, runs, strict=True))
+    rows = tuple(_compared_run(name, run) for name, run in zip(names, runs, strict=True))
     configs = [flat(to_json(run.config)) for run in runs]
     fields = dict.fromkeys(field for config in configs for field in config if field != "name")
     differing = [field for field in fields if len({str(c[field]) for c in configs if field in c}) > 1]
@@ -146,11 +146,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
     raise AssertionError("resolved paths differ")
 
 
-def _row(name: str, run: Run) -> Row:
+def _compared_run(name: str, run: Run) -> ComparedRun:
     result = run.result
     accuracy, n = result["accuracy"], result["n"]
     curve = curves_of(list(run.metrics())).get(f"{result['evaluated_on']}/accuracy", [])
-    return Row(
+    return ComparedRun(
         name=name,
         path=str(run.path),
         method=result["method"],

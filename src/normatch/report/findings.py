@@ -17,7 +17,7 @@ from normatch.report.thinning import Curve, averaged
 from normatch.seeding import permutation
 from normatch.significance import wilson_interval
 
-__all__ = ["Agreement", "Balance", "Calibration", "Case", "Curve", "Findings", "Latents", "curves_of", "examine"]
+__all__ = ["Agreement", "Balance", "Calibration", "Curve", "Findings", "Latents", "ShownItem", "curves_of", "examine"]
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Case:
+class ShownItem:
     """One item: the predictions of head and auxiliary classifier, and the true class if known."""
 
     item: int
@@ -120,8 +120,8 @@ class Findings:
     calibration: Calibration | None
     balance: Balance | None
     agreement: Agreement | None
-    disputed: list[Case] | None
-    errors: list[Case] | None
+    disputed: list[ShownItem] | None
+    errors: list[ShownItem] | None
     latents: Latents | None
     warnings: list[dict[str, Any]]
     left_out: dict[str, str]
@@ -261,7 +261,7 @@ def _agreement(evidence: Evidence) -> Agreement | str:
     )
 
 
-def _disputed(evidence: Evidence) -> list[Case]:
+def _disputed(evidence: Evidence) -> list[ShownItem]:
     """Items for which both name different classes, those of largest total variation ½ Σ |p_d − p_n| first."""
     items = evidence.shown
     assert items is not None
@@ -272,7 +272,7 @@ def _disputed(evidence: Evidence) -> list[Case]:
     return _cases(evidence, items, rows[np.argsort(-distance[rows], kind="stable")][:MOST_CASES])
 
 
-def _errors(evidence: Evidence, answers: Answers) -> list[Case]:
+def _errors(evidence: Evidence, answers: Answers) -> list[ShownItem]:
     """Wrong answers, the most confident first."""
     rows = np.flatnonzero(~answers.correct)
     rows = rows[np.argsort(-answers.confidence[rows], kind="stable")][:MOST_CASES]
@@ -280,7 +280,7 @@ def _errors(evidence: Evidence, answers: Answers) -> list[Case]:
         return _cases(evidence, evidence.held_out, rows)
     names = evidence.classes
     return [
-        Case(
+        ShownItem(
             int(answers.items[row]),
             names[answers.labels[row]],
             names[answers.guess[row]],
@@ -292,11 +292,11 @@ def _errors(evidence: Evidence, answers: Answers) -> list[Case]:
     ]
 
 
-def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> list[Case]:
+def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> list[ShownItem]:
     names, p, q = evidence.classes, items.p, items.auxiliary
     labels, files = items.dataset.labels, items.dataset.files
     return [
-        Case(
+        ShownItem(
             item=int(items.items[row]),
             truth=names[labels[row]] if labels[row] != UNKNOWN else None,
             head=names[p[row].argmax()],

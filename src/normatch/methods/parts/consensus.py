@@ -12,10 +12,10 @@ from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
 from normatch.methods.parts.weights import consensus_weights
 
-__all__ = ["Consensus", "Opinion"]
+__all__ = ["AuxiliaryOutput", "Consensus"]
 
 
-class Opinion(NamedTuple):
+class AuxiliaryOutput(NamedTuple):
     """The predictions of one auxiliary classifier for the labelled and the weakly augmented unlabelled features."""
 
     labelled: Tensor
@@ -38,42 +38,42 @@ class Consensus:
         self.stop_gradient = stop_gradient
         self.disagree: Literal["min", "drop"] = disagree
 
-    def opinions(self, z_labelled: Tensor, z_weak: Tensor) -> list[Opinion]:
-        """The opinion of each classifier, from one pass over all features."""
+    def outputs(self, z_labelled: Tensor, z_weak: Tensor) -> list[AuxiliaryOutput]:
+        """The output of each classifier, from one pass over all features."""
         z = torch.cat([z_labelled, z_weak])
         if self.stop_gradient:
             z = z.detach()
         sizes = [len(z_labelled), len(z_weak)]
-        opinions = []
+        outputs = []
         for classifier in self.classifiers:
             if isinstance(classifier, NormalizingFlowClassifier):
                 logits, log_prob = classifier.evaluate(z)
                 labelled, weak = logits.split(sizes)
-                opinions.append(Opinion(labelled, weak, log_prob[len(labelled) :]))
+                outputs.append(AuxiliaryOutput(labelled, weak, log_prob[len(labelled) :]))
             else:
                 labelled, weak = classifier(z).float().split(sizes)
-                opinions.append(Opinion(labelled, weak, None))
-        return opinions
+                outputs.append(AuxiliaryOutput(labelled, weak, None))
+        return outputs
 
     @torch.no_grad()
-    def weigh(self, p: Tensor, opinions: list[Opinion]) -> tuple[Tensor, Tensor, Tensor]:
+    def weigh(self, p: Tensor, outputs: list[AuxiliaryOutput]) -> tuple[Tensor, Tensor, Tensor]:
         """τ (N,), agreement (N,) and the least auxiliary confidence (N,) for the main classifier's ``p`` (N, K)."""
-        others = [opinion.weak.softmax(1) for opinion in opinions]
+        others = [output.weak.softmax(1) for output in outputs]
         weight, agree = consensus_weights(p, others, self.disagree)
         return weight, agree, torch.stack([q.amax(1) for q in others]).amin(0)
 
     def losses(
-        self, opinions: list[Opinion], labels: Tensor, num_weight: float, p: Tensor | None, weight: Tensor
+        self, outputs: list[AuxiliaryOutput], labels: Tensor, num_weight: float, p: Tensor | None, weight: Tensor
     ) -> dict[str, Tensor]:
         """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, if ``p`` is given, the pseudo-label loss of Table 4.
 
         L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM.
         """
         terms: dict[str, list[Tensor]] = {}
-        for opinion in opinions:
-            terms.setdefault("auxiliary", []).append(labelled_loss(opinion.labelled, labels))
-            if opinion.log_prob is not None:
-                terms.setdefault("density", []).append(-num_weight * opinion.log_prob.mean())
+        for output in outputs:
+            terms.setdefault("auxiliary", []).append(labelled_loss(output.labelled, labels))
+            if output.log_prob is not None:
+                terms.setdefault("density", []).append(-num_weight * output.log_prob.mean())
             if p is not None:
-                terms.setdefault("auxiliary_pseudo", []).append(pseudo_loss(opinion.weak, targets(p, True), weight))
+                terms.setdefault("auxiliary_pseudo", []).append(pseudo_loss(output.weak, targets(p, True), weight))
         return {name: torch.stack(values).sum() for name, values in terms.items()}

@@ -3,7 +3,7 @@
 from html import escape
 
 from normatch.report.charts.svg import element
-from normatch.report.findings import Case, Findings
+from normatch.report.findings import Findings, ShownItem
 from normatch.report.markup import figure, share, table, words
 
 __all__ = ["disputed", "errors"]
@@ -39,13 +39,13 @@ def errors(findings: Findings, pictures: Pictures) -> str | None:
     return words(lead) + _gallery(findings.errors, pictures, "Wrong", findings.auxiliary)
 
 
-def _gallery(cases: list[Case], pictures: Pictures, kind: str, second: str | None) -> str:
+def _gallery(cases: list[ShownItem], pictures: Pictures, kind: str, second: str | None) -> str:
     if not pictures:
         return _listed(cases, kind, second)
     return element("div", *(_card(case, pictures[case.item], kind, second) for case in cases), class_="gallery")
 
 
-def _card(case: Case, picture: str, kind: str, second: str | None) -> str:
+def _card(case: ShownItem, picture: str, kind: str, second: str | None) -> str:
     alt = escape(f"{kind} {case.file or f'item {case.item}'}: {_said(case, second)}")
     image = f'<img src="{picture}" alt="{alt}">'
     facts = element("dt", "head") + _claim(case.head, case.head_confidence)
@@ -62,7 +62,7 @@ def _claim(name: str, confidence: float | None) -> str:
     return element("dd", element("span", escape(name)), element("span", f"{confidence:.0%}" if confidence else ""))
 
 
-def _listed(cases: list[Case], kind: str, second: str | None) -> str:
+def _listed(cases: list[ShownItem], kind: str, second: str | None) -> str:
     head = ["item", "truth", "head", "confidence"]
     rows = [[case.file or str(case.item), case.truth or "–", case.head, share(case.head_confidence)] for case in cases]
     if any(case.auxiliary for case in cases):
@@ -72,7 +72,7 @@ def _listed(cases: list[Case], kind: str, second: str | None) -> str:
     return figure(f"{kind} items", table(f"{kind} items", head, rows))
 
 
-def _said(case: Case, second: str | None) -> str:
+def _said(case: ShownItem, second: str | None) -> str:
     said = f"the head says {case.head} ({case.head_confidence:.0%})"
     if case.auxiliary is not None:
         said += f", the {second} {case.auxiliary} ({case.auxiliary_confidence:.0%})"
