@@ -66,7 +66,6 @@ def test_the_queue_is_part_of_the_state() -> None:
     first, second = Alignment(3, batches=2), Alignment(3, batches=2)
     p = torch.tensor([[0.5, 0.3, 0.2]])
     first(p)
-    assert {name: tuple(t.shape) for name, t in first.state_dict().items()} == {"queue": (2, 3), "seen": ()}
     second.load_state_dict(first.state_dict())
     q = torch.tensor([[0.1, 0.2, 0.7]])
     torch.testing.assert_close(first(q), second(q), rtol=0, atol=0)

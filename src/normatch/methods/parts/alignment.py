@@ -25,7 +25,6 @@ class Alignment(nn.Module):
         """(N, K) probabilities → (N, K) aligned probabilities; remembers the batch's mean."""
         self.queue.index_copy_(0, (self.seen % len(self.queue)).view(1), p.mean(0, keepdim=True))
         self.seen.add_(1)
-        # The sum serves as the mean: they differ by one factor for all classes, which renormalising removes.
-        total = self.queue.sum(0)
-        aligned = p / total.clamp_min(torch.finfo(p.dtype).tiny)
+        average = self.queue.sum(0) / self.seen.clamp(max=len(self.queue))
+        aligned = p / average.clamp_min(torch.finfo(p.dtype).tiny)
         return aligned / aligned.sum(1, keepdim=True)
