@@ -191,6 +191,14 @@ def test_every_parameter_reaches_the_config(kind: Any) -> None:
         assert {field: v for field, v in changed.items() if v != usual[field]} == expected, name
 
 
+@pytest.mark.parametrize(("counts", "aligned"), [((40, 10), False), ((20, 10), True), ((3, 1), True)])
+def test_skewed_labels_are_not_aligned_unless_asked_for(counts: tuple[int, int], aligned: bool) -> None:
+    labels = np.repeat([0, 1, -1], [*counts, 50])
+    train = Dataset(np.zeros((len(labels), 9), np.float32), labels, ("a", "b"))
+    assert fields(NorMatchClassifier()._config(train))["settings.alignment"] is aligned
+    assert fields(NorMatchClassifier(alignment=True)._config(train))["settings.alignment"] is True
+
+
 @both
 def test_a_fit_is_short_and_its_averages_are_quick(kind: Any) -> None:
     config = kind()._config(TABLE)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 from normatch.augment import AugmentConfig
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
+from normatch.data.balance import label_counts, skewed
 from normatch.device import Device
 from normatch.engine.job import prepare
 from normatch.engine.loop import Loop
@@ -85,7 +86,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         self.device = device
 
     @abc.abstractmethod
-    def _settings(self) -> Settings:
+    def _settings(self, train: Dataset) -> Settings:
         """The method's settings, from the constructor's parameters."""
 
     def fit(self, X: Any, y: Any) -> "_Classifier":
@@ -152,7 +153,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             data="arrays",
             labels=None,
             method=self._method,
-            settings=self._settings(),
+            settings=self._settings(train),
             backbone=self.backbone,
             augment=self.augment or defaults.augment,
             steps=steps,
@@ -195,7 +196,8 @@ class NorMatchClassifier(_Classifier):
     ----------
     num_weight: λ, the weight of the flow's likelihood of unlabelled features (eq. 10).
     consensus: weight of a pseudo-label on which the classifiers disagree: their least confidence ("min") or 0 ("drop").
-    alignment: distribution alignment; leave it off where classes are far from equally frequent.
+    alignment: distribution alignment, which makes all classes equally frequent; None is on, unless the labels are
+        3 : 1 or more and chance does not explain it.
     backbone: the network; "auto" picks one that suits the shape of the data.
     augment: the views; None is crops, RandAugment and cutout for images (flips for colour images only), and noise,
         mixing and masking for vectors.
@@ -209,7 +211,7 @@ class NorMatchClassifier(_Classifier):
         self,
         num_weight: float = 1e-6,
         consensus: Literal["min", "drop"] = "min",
-        alignment: bool = True,
+        alignment: bool | None = None,
         backbone: str = "auto",
         augment: AugmentConfig | None = None,
         steps: int | None = None,
@@ -224,8 +226,11 @@ class NorMatchClassifier(_Classifier):
         self.consensus = consensus
         self.alignment = alignment
 
-    def _settings(self) -> Settings:
-        return NorMatchSettings(num_weight=self.num_weight, consensus=self.consensus, alignment=self.alignment)
+    def _settings(self, train: Dataset) -> Settings:
+        alignment = self.alignment
+        if alignment is None:
+            alignment = not skewed(label_counts(train).values())
+        return NorMatchSettings(num_weight=self.num_weight, consensus=self.consensus, alignment=alignment)
 
 
 class FixMatchClassifier(_Classifier):
@@ -254,5 +259,5 @@ class FixMatchClassifier(_Classifier):
         super().__init__(backbone, augment, steps, batch, ratio, lr, seed, device)
         self.threshold = threshold
 
-    def _settings(self) -> Settings:
+    def _settings(self, train: Dataset) -> Settings:
         return FixMatchSettings(threshold=self.threshold)
