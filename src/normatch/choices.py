@@ -124,7 +124,7 @@ def _from_recipe(config: Config, fixed: frozenset[str], reading: Reading) -> Pla
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
-    """Read the user's own data and choose what the config leaves open, as :func:`plan` does; also for ``bench``."""
+    """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
     _must_be_possible(config)
     corpus = load_corpus(
@@ -136,7 +136,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
         on_bad=config.on_bad_image,
         reading=reading,
     )
-    choices = _Choices(config, _fixed(config, fixed))
+    choices = _Choices(config, frozenset(fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)
     split_corpus = with_test_set(choices.config, corpus)

@@ -38,7 +38,7 @@ def skewed(counts: Collection[int]) -> bool:
     >>> skewed([12, 12, 3, 3]), skewed([3, 1])
     (True, False)
     """
-    if len(counts) < 2 or max(counts) < SKEWED * min(counts):
+    if not _uneven(counts):
         return False
     from scipy.special import chdtrc
 
@@ -57,7 +57,7 @@ def describe_skew(counts: Mapping[str, int]) -> str | None:
     >>> describe_skew({"cat": 12, "dog": 3})
     'classes are 4.0 : 1: cat has 12 labelled items, dog 3'
     """
-    if len(counts) < 2 or max(counts.values()) < SKEWED * min(counts.values()):
+    if not _uneven(counts.values()):
         return None
     largest, smallest = (pick(counts, key=counts.__getitem__) for pick in (max, min))
     return (
@@ -88,3 +88,7 @@ def missing_labels(counts: Mapping[str, int]) -> str | None:
     if len(few) > NAMED:
         return f"label at least {FEWEST} of each class ({len(few)} classes have fewer)"
     return f"label {' and '.join(f'{n} more of {name!r}' for name, n in few.items())}" if few else None
+
+
+def _uneven(counts: Collection[int]) -> bool:
+    return len(counts) > 1 and max(counts) >= SKEWED * min(counts)

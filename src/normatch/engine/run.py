@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TextIO
 import normatch
 from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
-from normatch.data import Split
+from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
+from normatch.data.split import files_of
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, replacing, write_json
 from normatch.locks import take
@@ -131,6 +132,10 @@ class Run:
         """The names of the labelled, validation and test files; empty if items are not files."""
         files: dict[str, list[str]] = self._read("split.json").get("files", {})
         return files
+
+    def has_files_of(self, corpus: Corpus) -> bool:
+        """Whether ``corpus`` has the same files at the split's positions; True if items are not files."""
+        return self.files in ({}, files_of(self.split, corpus))
 
     @property
     def finished(self) -> bool:

@@ -113,7 +113,7 @@ def _are_own(*places: str | None) -> bool:
 def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None) -> None:
     """Raise UserError unless the split has the same positions and, for files, also the same names, and the items have
     the mean and deviation that the ``saved`` model normalises with."""
-    same = run.split.to_json() == job.split.to_json() and run.files in ({}, files_of(job.split, job.corpus))
+    same = run.split.to_json() == job.split.to_json() and run.has_files_of(job.corpus)
     if saved is not None:
         mean, std = (saved[1][f"average/normalise.{name}"] for name in ("mean", "std"))
         now = job.method.model.normalise

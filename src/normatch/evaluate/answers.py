@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus
-from normatch.data.split import files_of
 from normatch.engine.predictions import PREDICTIONS, read_predictions
 from normatch.engine.run import Run
 from normatch.errors import UserError
@@ -51,7 +50,7 @@ def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers
     used = np.concatenate([split.labelled, split.unlabelled, split.validation])
     if used.max() >= len(train):
         raise UserError(f"{changed}: it has fewer items now; restore them")
-    if run.files not in ({}, files_of(split, corpus)):
+    if not run.has_files_of(corpus):
         raise UserError(f"{changed}: its labelled, validation or test files have other names now; restore them")
     if answers is not None:
         test = corpus.test
