@@ -1,6 +1,5 @@
 """What is particular to a backbone: published sizes, structure, and the errors of choosing one."""
 
-import copy
 import doctest
 
 import pytest
@@ -13,7 +12,7 @@ import normatch.nets.backbone
 from normatch.errors import UserError
 from normatch.nets import backbones, create_backbone
 from normatch.nets.zoo.mlp import MLP
-from normatch.nets.zoo.wide_resnet import WideResNet, _normalise_part
+from normatch.nets.zoo.wide_resnet import WideResNet
 
 
 def count(*modules: nn.Module) -> int:
@@ -34,6 +33,14 @@ def test_published_sizes(name: str, shape: tuple[int, ...], features: int, class
     assert count(net, nn.Linear(features, classes)) == parameters
 
 
+def test_quick_resnet_has_ten_convolutions() -> None:
+    net = create_backbone("quick-resnet", (3, 32, 32))
+    convolutions = [module for module in net.modules() if isinstance(module, nn.Conv2d)]
+    assert [conv.out_channels for conv in convolutions] == [32, *3 * [64], *3 * [128], *3 * [256]]
+    assert net.features == 256
+    assert count(net) == 1_938_976
+
+
 def test_resnet_18_without_head() -> None:
     assert count(create_backbone("resnet-18", (3, 96, 96))) == 11_176_512
 
@@ -41,7 +48,8 @@ def test_resnet_18_without_head() -> None:
 def test_sides_of_wide_resnet_halve_twice() -> None:
     net = create_backbone("wrn-28-2", (3, 32, 32))
     assert isinstance(net, WideResNet)
-    assert net.blocks(net.stem(torch.zeros(1, 3, 32, 32))).shape == (1, 128, 8, 8)
+    (x,) = net.blocks((net.stem(torch.zeros(1, 3, 32, 32)),))
+    assert x.shape == (1, 128, 8, 8)
 
 
 def test_shortcuts_of_wide_resnet() -> None:
@@ -57,7 +65,7 @@ def test_shortcuts_of_wide_resnet() -> None:
         activated = leaky_relu(block.norm1(y), 0.1)  # type: ignore[operator]
         residual = block.conv2(leaky_relu(block.norm2(block.conv1(activated)), 0.1))  # type: ignore[operator]
         expected = block.shortcut(activated if index == 0 else y) + residual  # type: ignore[operator]
-        torch.testing.assert_close(block(y), expected)
+        torch.testing.assert_close(block((y,)), (expected,))
         y = expected
 
 
@@ -102,7 +110,7 @@ def test_the_error_names_what_fits() -> None:
         create_backbone("wrn-28-2", (1, 8, 8))
     assert str(caught.value) == (
         "backbone 'wrn-28-2' does not take items of shape (1, 8, 8), only images (C, H, W) of 1 or 3 channels "
-        "with sides of 16 to 64 pixels; choose small-wide"
+        "with sides of 16 to 64 pixels; choose quick-resnet or small-wide"
     )
     with pytest.raises(UserError, match=r"only images .*; choose linear or mlp"):
         create_backbone("resnet-18", (64,))
@@ -120,42 +128,3 @@ def test_examples_in_the_documentation(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0
     assert result.failed == 0
-
-
-def test_part_of_a_batch_is_normalised_by_all_of_it() -> None:
-    norm = nn.BatchNorm2d(3).double().train()
-    nn.init.uniform_(norm.weight, 0.5, 1.5)
-    reference = copy.deepcopy(norm)
-    x = torch.randn(6, 3, 4, 4, dtype=torch.float64) * 2 + 1
-    assert torch.allclose(_normalise_part(norm, x, 4), reference(x))
-    for ours, theirs in zip(norm.buffers(), reference.buffers(), strict=True):
-        assert torch.equal(ours, theirs)
-
-
-def test_a_partial_pass_takes_statistics_in_float32() -> None:
-    x = torch.randn(64, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 3 + 20
-    norm = nn.BatchNorm2d(3)
-    low = x.bfloat16()
-    exact = nn.BatchNorm2d(3)(low.float())
-    far, near = ((out.float() - exact).abs().mean() for out in (_normalise_part(norm, low, 40), norm(low)))
-    assert far < 1.2 * near
-
-
-def test_a_partial_gradient_is_orthogonal_to_shift_and_scale() -> None:
-    """As behind any batch norm: weights of a convolution before it neither grow nor shrink by the gradient."""
-    norm = nn.BatchNorm2d(3).double().train()
-    x = (torch.randn(6, 3, 4, 4, dtype=torch.float64) * 2 + 1).requires_grad_()
-    (_normalise_part(norm, x, 4) * torch.randn(6, 3, 4, 4, dtype=torch.float64)).sum().backward()
-    g = x.grad
-    assert g is not None
-    assert g[4:].abs().max() == 0
-    assert g[:4].abs().max() > 0
-    assert g.sum((0, 2, 3)).abs().max() < 1e-9
-    assert (g * x.detach()).sum((0, 2, 3)).abs().max() < 1e-9
-
-
-def test_all_of_a_batch_learning_is_the_ordinary_pass() -> None:
-    net = create_backbone("wrn-28-2", (1, 16, 16)).train()
-    x = torch.randn(3, 1, 16, 16)
-    z = copy.deepcopy(net)(x, learning=3)
-    assert torch.equal(z, net(x))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.partial import Parts, each, join, normalise, parts_of
 
 if find_spec("triton") is not None:
     from normatch.nets.fused.wide_resnet import Layout, wide_resnet
@@ -73,10 +74,10 @@ class WideResNet(Backbone):
         """Images (N, C, H, W) to features (N, 64k); only the first ``learning`` are back-propagated."""
         if self._fusible(x):
             return wide_resnet(x, *self._parts(), torch.bfloat16, SLOPE, learning)
-        x = self.stem(x)
+        parts = each(self.stem, parts_of(x, learning))
         for block in self.blocks:
-            x = block(x, learning)
-        return _activate(self.norm, x, learning).mean(dim=(2, 3))
+            parts = block(parts)
+        return join(_activate(self.norm, parts)).mean(dim=(2, 3))
 
     def _fusible(self, x: Tensor) -> bool:
         """Whether the hand-written kernels apply: to training passes in bfloat16 on a GPU."""
@@ -111,38 +112,15 @@ class _Block(nn.Module):
             nn.Identity() if inputs == outputs and stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
         )
 
-    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
-        activated = _activate(self.norm1, x, learning)
-        residual: Tensor = self.conv2(_activate(self.norm2, self.conv1(activated), learning))
-        shortcut: Tensor = self.shortcut(activated if self.activated_shortcut else x)
-        return shortcut + residual
+    def forward(self, parts: Parts) -> Parts:
+        activated = _activate(self.norm1, parts)
+        residual = each(self.conv2, _activate(self.norm2, each(self.conv1, activated)))
+        shortcut = each(self.shortcut, activated if self.activated_shortcut else parts)
+        return tuple(map(torch.add, shortcut, residual))
 
 
-def _activate(norm: nn.BatchNorm2d, x: Tensor, learning: int | None) -> Tensor:
-    """leaky ReLU(batch norm(x)), with gradients for the first ``learning`` items only."""
-    if learning is None or learning == len(x) or not norm.training:
-        return leaky_relu(norm(x), SLOPE)
-    return leaky_relu(_normalise_part(norm, x, learning), SLOPE)
-
-
-def _normalise_part(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
-    """Batch norm with the statistics of all items, of which only the first ``learning`` get a gradient.
-
-    In the forward pass this is batch norm. For the backward pass, the learning items are normalised by their own
-    statistics, then shifted and scaled by constants to those of all items. If the statistics were constants instead,
-    the gradient would not be orthogonal to scaling x, and weights would drift (benchmarks/NOTES.md).
-    """
-    y: Tensor = norm(x.detach())
-    exact = x.to(torch.promote_types(x.dtype, torch.float32))
-    head = exact[:learning]
-    variance, mean = torch.var_mean(head, (0, 2, 3), correction=0, keepdim=True)
-    own = (head - mean) * (variance + 1e-12).rsqrt()
-    weight, bias = norm.weight.view(1, -1, 1, 1), norm.bias.view(1, -1, 1, 1)
-    with torch.no_grad():
-        variance_all, mean_all = torch.var_mean(exact, (0, 2, 3), correction=0, keepdim=True)
-        deviation = (variance_all + norm.eps).sqrt()
-        shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
-    return torch.cat([((own * scale + shift) * weight + bias).to(x.dtype), y[learning:].detach()])
+def _activate(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
+    return each(partial(leaky_relu, negative_slope=SLOPE), normalise(norm, parts))
 
 
 def _build(width: int, shape: tuple[int, ...], norm_momentum: float) -> WideResNet:

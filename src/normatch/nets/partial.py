@@ -1,0 +1,84 @@
+"""A pass through a network in which only the first items of a batch learn.
+
+A network that is written for parts of a batch runs both ways. One part is the ordinary pass. Of two, the first is
+back-propagated and the second is not, which saves its share of the backward pass; both are normalised by the statistics
+of all items.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Parts", "each", "join", "normalise", "parts_of"]
+
+Parts = tuple[Tensor, ...]
+"""The items of a batch in order: all of them, or those that learn and those that do not."""
+
+
+def parts_of(x: Tensor, learning: int | None) -> Parts:
+    """The first ``learning`` items and the others, or one part if all learn."""
+    return (x,) if learning is None or learning == len(x) else (x[:learning], x[learning:].detach())
+
+
+def join(parts: Parts) -> Tensor:
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def each(layer: Callable[[Tensor], Tensor], parts: Parts) -> Parts:
+    """The layer's outputs; of the second part without gradients."""
+    first, *others = parts
+    outputs = [layer(first)]
+    with torch.no_grad():
+        outputs += map(layer, others)
+    return tuple(outputs)
+
+
+def normalise(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
+    """Batch norm with the statistics of all items, of which only the first part gets a gradient.
+
+    In the forward pass this is batch norm. For the backward pass, the learning items are normalised by their own
+    statistics, then shifted and scaled by constants to those of all items. If the statistics were constants instead,
+    the gradient would not be orthogonal to scaling x, and weights would drift (benchmarks/NOTES.md).
+    """
+    if len(parts) == 1 or not norm.training:
+        return each(norm, parts)
+    x, other = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
+    variance, mean = _moments(x)
+    own = (x - mean) * (variance + 1e-12).rsqrt()
+    weight, bias = norm.weight.view(1, -1, 1, 1), norm.bias.view(1, -1, 1, 1)
+    with torch.no_grad():
+        variance_all, mean_all = _of_both(variance, mean, len(x), *_moments(other), len(other))
+        _track(norm, mean_all.flatten(), variance_all.flatten(), torch.cat(parts).numel() // len(norm.weight))
+        deviation = (variance_all + norm.eps).sqrt()
+        shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
+        rest = (other - mean_all) / deviation * weight + bias
+    return ((own * scale + shift) * weight + bias).to(parts[0].dtype), rest.to(parts[1].dtype)
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The variance and mean of each channel."""
+    return torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
+
+
+def _of_both(
+    variance: Tensor, mean: Tensor, items: int, variance_2: Tensor, mean_2: Tensor, items_2: int
+) -> tuple[Tensor, Tensor]:
+    """The variance and mean of two sets together."""
+    share = items / (items + items_2)
+    between = share * (1 - share) * (mean - mean_2).square()
+    return (
+        share * variance + (1 - share) * variance_2 + between,
+        share * mean + (1 - share) * mean_2,
+    )
+
+
+def _track(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
+    """Update the running statistics as torch does, with the unbiased variance of ``count`` numbers a channel."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), norm.momentum)
+    norm.running_var.lerp_((variance * (count / (count - 1))).to(norm.running_var.dtype), norm.momentum)
+    norm.num_batches_tracked.add_(1)

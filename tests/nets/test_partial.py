@@ -1,0 +1,101 @@
+"""Passes in which only the first items of a batch learn."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from normatch.nets import backbones, create_backbone
+from normatch.nets.backbone import Backbone
+from normatch.nets.partial import join, normalise, parts_of
+
+PARTIAL = sorted(name for name, spec in backbones.items() if spec.supports((3, 16, 16)))
+PARTIAL = [name for name in PARTIAL if create_backbone(name, (3, 16, 16)).partial and "28-8" not in name]
+
+
+def normalised(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
+    return join(normalise(norm, parts_of(x, learning)))
+
+
+def images(items: int) -> Tensor:
+    return torch.randn(items, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(items))
+
+
+def network(name: str) -> Backbone:
+    torch.manual_seed(0)
+    return create_backbone(name, (3, 16, 16)).double().train()
+
+
+def gradients(net: nn.Module) -> list[Tensor]:
+    found = [parameter.grad for parameter in net.parameters()]
+    assert all(gradient is not None for gradient in found)
+    return [gradient for gradient in found if gradient is not None]
+
+
+def test_there_are_such_networks() -> None:
+    assert {"wrn-28-2", "quick-resnet"} <= set(PARTIAL)
+
+
+@given(items=st.integers(2, 8), data=st.data())
+def test_part_of_a_batch_is_normalised_by_all_of_it(items: int, data: st.DataObject) -> None:
+    learning = data.draw(st.integers(1, items))
+    norm = nn.BatchNorm2d(3).double().train()
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    reference = copy.deepcopy(norm)
+    x = images(items)[:, :, :4, :4] * 2 + 1
+    assert torch.allclose(normalised(norm, x, learning), reference(x))
+    for ours, theirs in zip(norm.buffers(), reference.buffers(), strict=True):
+        assert torch.allclose(ours, theirs)
+
+
+def test_statistics_are_taken_in_float32() -> None:
+    x = torch.randn(64, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 3 + 20
+    norm = nn.BatchNorm2d(3)
+    low = x.bfloat16()
+    exact = nn.BatchNorm2d(3)(low.float())
+    far, near = ((out.float() - exact).abs().mean() for out in (normalised(norm, low, 40), norm(low)))
+    assert far < 1.2 * near
+
+
+def test_the_gradient_is_orthogonal_to_shift_and_scale() -> None:
+    """As behind any batch norm: weights of a convolution before it neither grow nor shrink by the gradient."""
+    norm = nn.BatchNorm2d(3).double().train()
+    x = (torch.randn(6, 3, 4, 4, dtype=torch.float64) * 2 + 1).requires_grad_()
+    (normalised(norm, x, 4) * torch.randn(6, 3, 4, 4, dtype=torch.float64)).sum().backward()
+    g = x.grad
+    assert g is not None
+    assert g[4:].abs().max() == 0
+    assert g[:4].abs().max() > 0
+    assert g.sum((0, 2, 3)).abs().max() < 1e-9
+    assert (g * x.detach()).sum((0, 2, 3)).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_network_sees_all_items(name: str) -> None:
+    """The features and running statistics are those of the ordinary pass, also where nothing learns."""
+    net, x = network(name), images(6)
+    reference = copy.deepcopy(net)
+    assert torch.allclose(net(x, learning=4), reference(x))
+    for ours, theirs in zip(net.buffers(), reference.buffers(), strict=True):
+        assert torch.allclose(ours, theirs)
+    assert torch.allclose(net.eval()(x, learning=4), reference.eval()(x))
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_only_part_of_a_batch_learns(name: str) -> None:
+    net, x = network(name), images(6).requires_grad_()
+    z = net(x, learning=4)
+    z.square().sum().backward()
+    assert x.grad is not None
+    assert x.grad[4:].abs().max() == 0
+    assert x.grad[:4].abs().max() > 0
+    assert all(gradient.abs().max() > 0 for gradient in gradients(net))
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_network_whose_items_all_learn_makes_the_ordinary_pass(name: str) -> None:
+    net, x = network(name), images(3)
+    assert torch.equal(copy.deepcopy(net)(x, learning=3), net(x))
