@@ -1,0 +1,153 @@
+"""The search for settings that make NorMatch accurate within minutes: which network, learning rate and schedule.
+
+python benchmarks/fast.py quick-resnet quick-resnet-lr-0.1 --steps 18944 --labels 250 --data-root data
+trains each choice and adds what it reached to benchmarks/results/cifar10-fast-choices.json. 5,000 training images,
+drawn once and taken out of training, judge; the test images have no part in it. Started several times, the runs get
+ready side by side and train one after the other.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from normatch import recipes
+from normatch.config import Config
+from normatch.data import Corpus
+from normatch.engine import train
+from normatch.engine.job import open_corpus
+from normatch.engine.progress import Lines
+from normatch.engine.run import Run
+from normatch.files import read_json, write_json
+from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.zoo.quick_resnet import QuickResNet
+from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
+from normatch.reproduce.turns import turn
+
+RESULTS = Path(__file__).parent / "results" / "cifar10-fast-choices.json"
+WHAT = (
+    "NorMatch on CIFAR-10: accuracy of the last averaged weights on 5,000 training images that were taken out of "
+    "training, 500 a class"
+)
+HELD_OUT = 500
+"""Images a class."""
+KEPT = 100
+"""Most points of a curve."""
+
+Changes = dict[str, Any]
+"""What a choice changes in the recipe of the paper: config fields, and those of its settings and optimiser."""
+
+SHARED: Changes = {"settings.passes": "shared"}
+QUICK: Changes = {"backbone": "quick-resnet", "settings.passes": "joint"}
+TO_ZERO: Changes = {"optim.cosine": 0.5}
+CHOICES: dict[str, Changes] = {
+    "wrn-28-2": SHARED | TO_ZERO,
+    "wrn-16-4": SHARED | TO_ZERO | {"backbone": "wrn-16-4"},
+    "wrn-10-4": SHARED | TO_ZERO | {"backbone": "wrn-10-4"},
+    "quick-resnet-64": QUICK | TO_ZERO | {"backbone": "quick-resnet-64"},
+    "quick-resnet": QUICK | TO_ZERO,
+    "quick-resnet-ratio-3": QUICK | TO_ZERO | {"ratio": 3},
+    "quick-resnet-lr-0.1": QUICK | TO_ZERO | {"optim.lr": 0.1},
+}
+
+
+def add_networks() -> None:
+    """The networks that were tried and are not part of the package."""
+    for depth, width in ((16, 4), (10, 4)):
+        _add(f"wrn-{depth}-{width}", partial(WideResNet, depth=depth, width=width), NORM_MOMENTUM)
+    _add("quick-resnet-64", partial(QuickResNet, width=64), 0.01)
+
+
+def _add(name: str, build: Callable[..., Backbone], norm_momentum: float) -> None:
+    register(
+        BackboneSpec(
+            name=name,
+            summary="tried in benchmarks/fast.py",
+            shapes=ImageShapes(16, 64),
+            build=lambda shape, momentum: build(shape[0], norm_momentum=momentum),
+            norm_momentum=norm_momentum,
+        )
+    )
+
+
+def config_of(choice: str, labels: int, seed: int, steps: int) -> Config:
+    """The paper's recipe with the choice's changes, its epoch a hundredth of the run."""
+    config = recipes.cifar10(labels, seed).replace(
+        name=f"{choice}-{labels}-{steps}-seed{seed}",
+        steps=steps,
+        epoch=max(1, steps // 100),
+        evaluate_every=max(1, steps // 12),
+        log_every=64,
+    )
+    for name, value in CHOICES[choice].items():
+        part, dot, field = name.rpartition(".")
+        change = {part: dataclasses.replace(getattr(config, part), **{field: value})} if dot else {field: value}
+        config = config.replace(**change)
+    return config
+
+
+def held_out(corpus: Corpus) -> Corpus:
+    """The corpus with HELD_OUT training images of each class in the place of the test images, always the same."""
+    labels, rng = corpus.train.labels, np.random.default_rng(2026)
+    of_classes = (np.flatnonzero(labels == label) for label in range(10))
+    judges = np.sort(np.concatenate([rng.permutation(items)[:HELD_OUT] for items in of_classes]))
+    rest = np.setdiff1d(np.arange(len(labels)), judges)
+    return Corpus(corpus.name, corpus.train.subset(rest), corpus.train.subset(judges))
+
+
+def outcome(choice: str, run: Run) -> dict[str, Any]:
+    """What is kept of a run: the steps a second include evaluations, but not the start."""
+    result, metrics = run.result, list(run.metrics())
+    first, last = metrics[0], metrics[-1]
+    return {
+        "choice": choice,
+        "changes": CHOICES[choice],
+        **{name: result[name] for name in ("labels", "seed", "steps", "accuracy", "seconds", "hardware", "date")},
+        "steps_per_second": (last["step"] - first["step"]) / (last["seconds"] - first["seconds"]),
+        "evaluations": [[line["step"], line["test/accuracy"]] for line in metrics if "test/accuracy" in line],
+        "pseudo-labels right, and above 0.95": [
+            [line["step"], line["pseudo/correct"], line["pseudo/confident"]]
+            for line in metrics[:: max(1, len(metrics) // KEPT)]
+            if "pseudo/correct" in line
+        ],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("choices", nargs="+", choices=CHOICES, metavar="CHOICE", help=", ".join(CHOICES))
+    parser.add_argument("--data-root", type=Path, required=True, help="the folder of CIFAR-10")
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--labels", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=100, help="those below 100 are left to the test images")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the file that outcomes are added to")
+    given = parser.parse_args()
+    add_networks()
+    corpus = held_out(open_corpus(recipes.cifar10().replace(data_root=given.data_root)))
+    for choice in given.choices:
+        config = config_of(choice, given.labels, given.seed, given.steps)
+        config = config.replace(data_root=given.data_root, device=given.device)
+        with tempfile.TemporaryDirectory() as folder:
+            run = train(config, Path(folder) / "run", progress=Lines(config.name), corpus=corpus, turns=in_turn)
+            found = outcome(choice, run)
+        with in_turn("writing"):
+            before = read_json(given.out)["runs"] if given.out.exists() else []
+            write_json(given.out, {"what": WHAT, "runs": [*before, found]})
+        print(f"{config.name}: {100 * found['accuracy']:.2f} % after {found['seconds']:.0f} s", flush=True)
+
+
+def in_turn(name: str = "training") -> contextlib.AbstractContextManager[None]:
+    folder = Path(tempfile.gettempdir()) / "normatch-fast"
+    folder.mkdir(exist_ok=True)
+    return turn(folder, 1, name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The search for a recipe of minutes: its choices, its judges, and what it has recorded."""
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from normatch import recipes
+from normatch.config import to_json
+from normatch.data import Corpus, Dataset
+from normatch.engine import train
+from normatch.files import read_json
+from normatch.nets import backbones, create_backbone
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with its networks registered for the time of a test."""
+    spec = importlib.util.spec_from_file_location("fast", PROJECT / "benchmarks" / "fast.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    backbones.names()  # so that the registry has been filled, and can be put back
+    monkeypatch.setattr(backbones, "_things", dict(backbones._things))
+    module.add_networks()
+    return module
+
+
+def test_every_choice_makes_a_config(search: ModuleType) -> None:
+    for choice, changes in search.CHOICES.items():
+        config = search.config_of(choice, 250, 100, 1200)
+        assert create_backbone(config.backbone, (3, 32, 32)).partial
+        assert (config.steps, config.epoch, config.evaluate_every, config.seed) == (1200, 12, 100, 100)
+        fields = to_json(config)
+        for name, value in changes.items():
+            part, _, field = name.rpartition(".")
+            assert (fields[part][field] if part else fields[field]) == value
+        assert dataclasses.replace(config.optim, lr=0.03, cosine=7 / 16) == recipes.cifar10().optim
+
+
+def test_the_judges_are_apart_and_balanced(search: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "HELD_OUT", 3)
+    labels = np.arange(100) % 10
+    images = np.broadcast_to(np.arange(100, dtype=np.uint8)[:, None, None, None], (100, 4, 4, 3))
+    whole = Corpus("cifar10", Dataset(images, labels, tuple(map(str, range(10)))), None)
+    corpus, again = search.held_out(whole), search.held_out(whole)
+    judges, rest = (set(part.inputs[:, 0, 0, 0].tolist()) for part in (corpus.test, corpus.train))
+    assert judges | rest == set(range(100))
+    assert not judges & rest
+    assert np.bincount(corpus.test.labels).tolist() == [3] * 10
+    assert np.array_equal(corpus.test.inputs, again.test.inputs)
+
+
+def test_what_is_kept_of_a_run(search: ModuleType, tmp_path: Path) -> None:
+    config = recipes.digits().replace(steps=6, log_every=2, evaluate_every=3, epoch=2)
+    kept = search.outcome("quick-resnet", train(config, tmp_path / "run"))
+    assert [step for step, _ in kept["evaluations"]] == [3, 6]
+    assert kept["accuracy"] == kept["evaluations"][-1][1]
+    assert kept["steps_per_second"] > 0
+    assert [len(point) for point in kept["pseudo-labels right, and above 0.95"]] == [3, 3, 3]
+
+
+def test_what_was_recorded_is_of_these_choices(search: ModuleType) -> None:
+    runs = read_json(search.RESULTS)["runs"]
+    assert {run["choice"] for run in runs} == set(search.CHOICES)
+    for run in runs:
+        assert run["changes"] == search.CHOICES[run["choice"]]
+        assert run["seed"] >= 100
