@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
@@ -62,8 +62,6 @@ def _activations(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
     mode, counter = FakeTensorMode(allow_non_fake_inputs=True), _Counter()
     method, teacher = copy.deepcopy(step.method).cpu(), copy.deepcopy(step.average.model).cpu()
     method.model.backbone.plain = True
-    method.model.backbone.register_forward_pre_hook(counter.enter)
-    method.model.backbone.register_forward_hook(counter.leave)
     empty: Batch = tree_map(lambda x: mode.from_tensor(x.cpu()) if isinstance(x, Tensor) else x, batch)
     with mode, torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), counter:
         method(empty._replace(teacher=teacher))
@@ -76,21 +74,13 @@ class _Counter(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.totals: dict[str, int] = dict.fromkeys(COUNTED.values(), 0)
-        self._learning: int | None = None
-
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Called before a pass through the backbone; notes ``learning``, the number of back-propagated items."""
-        _, self._learning = args if len(args) == 2 else (*args, None)
-
-    def leave(self, *_: Any) -> None:
-        self._learning = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         output = func(*args, **(kwargs or {}))
         if func in COUNTED:
             self.totals[COUNTED[func]] += FORWARD * _bytes([output])
             if output.requires_grad:
-                self.totals[COUNTED[func]] += BACKWARD * _bytes([output[: self._learning]])
+                self.totals[COUNTED[func]] += BACKWARD * _bytes([output])
         return output
 
 

@@ -5,10 +5,12 @@ back-propagated and the second is not, which saves its share of the backward pas
 of all items.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 
 __all__ = ["Parts", "each", "join", "normalise", "parts_of"]
 
@@ -43,22 +45,21 @@ def normalise(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
     """
     if len(parts) == 1 or not norm.training:
         return each(norm, parts)
-    x, other = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts)
-    variance, mean = _moments(x)
-    own = (x - mean) * (variance + 1e-12).rsqrt()
-    weight, bias = norm.weight.view(1, -1, 1, 1), norm.bias.view(1, -1, 1, 1)
+    learning, others = parts
     with torch.no_grad():
-        variance_all, mean_all = _of_both(variance, mean, len(x), *_moments(other), len(other))
-        _track(norm, mean_all.flatten(), variance_all.flatten(), torch.cat(parts).numel() // len(norm.weight))
+        variance, mean = _moments(learning)
+        variance_all, mean_all = _of_both(variance, mean, len(learning), *_moments(others), len(others))
+        _track(norm, mean_all, variance_all, (len(learning) + len(others)) * math.prod(others.shape[2:]))
+        rest = batch_norm(others, mean_all, variance_all, norm.weight, norm.bias, eps=norm.eps)
         deviation = (variance_all + norm.eps).sqrt()
         shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
-        rest = (other - mean_all) / deviation * weight + bias
-    return ((own * scale + shift) * weight + bias).to(parts[0].dtype), rest.to(parts[1].dtype)
+    weight, bias = norm.weight * scale, norm.bias + norm.weight * shift
+    return batch_norm(learning, None, None, weight, bias, training=True, eps=1e-12), rest
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The variance and mean of each channel."""
-    return torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True)
+    """The variance and mean of each channel, at least in float32."""
+    return torch.var_mean(x.to(torch.promote_types(x.dtype, torch.float32)), (0, 2, 3), correction=0)
 
 
 def _of_both(
@@ -79,6 +80,6 @@ def _track(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> 
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None
     assert norm.momentum is not None
-    norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), norm.momentum)
-    norm.running_var.lerp_((variance * (count / (count - 1))).to(norm.running_var.dtype), norm.momentum)
+    norm.running_mean.lerp_(mean, norm.momentum)
+    norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
     norm.num_batches_tracked.add_(1)
