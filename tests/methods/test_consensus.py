@@ -25,8 +25,8 @@ def test_the_auxiliary_confidence_is_that_of_the_least_sure_classifier(confidenc
 
 def test_each_classifier_adds_its_losses_in_full() -> None:
     labels, p, weight = torch.tensor([1]), torch.tensor([[0.7, 0.3]]), torch.tensor([0.5])
-    once = consensus().losses([sure(0.9)], labels, 0.1, p, weight)
-    twice = consensus().losses([sure(0.9)] * 2, labels, 0.1, p, weight)
+    once = consensus().losses([sure(0.9)], labels, 0.1, (p, weight))
+    twice = consensus().losses([sure(0.9)] * 2, labels, 0.1, (p, weight))
     assert set(once) == {"auxiliary", "density", "auxiliary_pseudo"}
     assert once["density"].item() == pytest.approx(0.4)
     for name, loss in once.items():

@@ -26,20 +26,30 @@ def code(name: str) -> str:
     return str(found)
 
 
-@pytest.fixture
-def example() -> Iterator[str]:
+@pytest.fixture(params=["mymethod", "agreeing-fixmatch"])
+def example(request: pytest.FixtureRequest) -> Iterator[str]:
     methods.names()  # the registry's own come first
-    exec(code("mymethod"), {"__name__": "mymethod"})
-    yield "mymethod"
-    del methods._things["mymethod"]
+    exec(code(request.param), {"__name__": "example"})
+    yield request.param
+    del methods._things[request.param]
 
 
 def test_the_example_is_a_method(example: str) -> None:
     method = make_method(example).train()
-    outcome = method(make_batch(method))
+    outcome = method(make_batch(method, step=60))
     assert isinstance(outcome, Outcome)
     torch.stack(list(outcome.losses.values())).sum().backward()
     assert all(p.grad is not None for p in method.parameters())
+
+
+def test_the_example_of_consensus_learns(tmp_path: Path) -> None:
+    """Its flow has an optimiser with which it does not diverge."""
+    (tmp_path / "agreeing.py").write_text(code("agreeing-fixmatch"), encoding="utf-8")
+    flags = ["--method", "agreeing-fixmatch", "--steps", "80", "--batch", "8", "--epoch", "5", "--log-every", "10"]
+    trained = run(tmp_path, "agreeing", "train", "digits-40", *flags, "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert records[-1]["loss/auxiliary"] < 0.5 * records[3]["loss/auxiliary"]
 
 
 def test_a_method_without_a_summary_is_listed() -> None:

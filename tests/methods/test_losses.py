@@ -66,7 +66,7 @@ def test_auxiliary_losses() -> None:
     outputs = consensus.outputs(z_labelled, z_weak)
     p = torch.from_numpy(rng.dirichlet(np.ones(4), size=9)).float()
     weight = torch.from_numpy(rng.uniform(size=9)).float()
-    losses = consensus.losses(outputs, torch.from_numpy(LABELS), 0.5, p, weight)
+    losses = consensus.losses(outputs, torch.from_numpy(LABELS), 0.5, (p, weight))
 
     joint, _ = numpy_log_joint(flow, z_labelled)
     np.testing.assert_allclose(losses["auxiliary"].item(), -log_softmax(joint)[np.arange(7), LABELS].mean(), rtol=1e-4)

@@ -35,6 +35,7 @@ class FixMatch(WeakToStrong):
         z_labelled, z_weak, z_strong = self.embed(batch)
         p = self.believe(z_weak)
         weight = threshold_weights(p, self.settings.threshold)
-        losses = self.losses(z_labelled, batch.labels, z_strong, p, weight)
+        logits_labelled, logits_strong = self.classify(z_labelled, z_strong)
+        losses = self.losses(logits_labelled, batch.labels, logits_strong, p, weight)
         pseudo = PseudoLabels(p.argmax(1), weight, weight > 0, p.amax(1), None)
         return Outcome(losses, {}, pseudo)

@@ -1,6 +1,6 @@
 """NorMatch: pseudo-labels weighted by the consensus of the softmax head and a normalizing-flow classifier."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -9,8 +9,8 @@ from torch import Tensor
 from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.contract import Batch, Outcome, PseudoLabels, Settings, Task, methods
-from normatch.methods.parts.consensus import Consensus
-from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
+from normatch.methods.parts.consensus import Consensus, ramp
+from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.model import HeadSpec, Model
 
@@ -108,36 +108,28 @@ class NorMatch(WeakToStrong):
         outputs = self.consensus.outputs(z_labelled, z_weak)
         weight, agree, auxiliary_confidence = self.consensus.weigh(p, outputs)
 
-        losses = self.losses(z_labelled, batch.labels, z_strong, p, weight)
-        pseudo_targets = p if self.settings.auxiliary_pseudo_labels else None
-        auxiliary = self.consensus.losses(outputs, batch.labels, self.settings.num_weight, pseudo_targets, weight)
-        ramp = self.ramp(batch.step)
-        losses |= {name: ramp * loss for name, loss in auxiliary.items()}
+        logits_labelled, logits_strong = self.classify(z_labelled, z_strong)
+        losses = self.losses(logits_labelled, batch.labels, logits_strong, p, weight)
+        pseudo = (p, weight) if self.settings.auxiliary_pseudo_labels else None
+        auxiliary = self.consensus.losses(outputs, batch.labels, self.settings.num_weight, pseudo)
+        grown = ramp(batch.step, self.task.epoch, self.settings.flow_ramp)
+        losses |= {name: grown * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
-
-    def ramp(self, step: Tensor) -> Tensor:
-        """Weight of the auxiliary losses: epoch / flow_ramp, at most 1."""
-        if self.settings.flow_ramp == 0:
-            return torch.ones((), device=step.device)
-        epoch = step // self.task.epoch
-        return (epoch / float(self.settings.flow_ramp)).clamp(max=1.0)
 
     def groups(self, optim: OptimConfig) -> list[Group]:
         """SGD for backbone and softmax head; AdamW for flows and other auxiliary classifiers."""
         settings: NorMatchSettings = self.settings
-        auxiliary = list(self.model.auxiliary)
-        if isinstance(self.model.head, NormalizingFlowClassifier):
-            auxiliary.append(self.model.head)
-        adam = [p for m in auxiliary for p in m.parameters()]
-        mixture = [p for m in self.flows for p in m.mixture.parameters()] if settings.accumulate_mixture else []
+        adaptive = list(self.model.auxiliary)
+        if settings.head == "nfc":
+            adaptive.append(self.model.head)
+        groups = sgd_and_adamw(self.parameters(), adaptive, optim, settings.flow_lr, settings.flow_clip)
+        if not settings.accumulate_mixture:
+            return groups
+        mixture = [p for flow in self.flows for p in flow.mixture.parameters()]
         apart = {id(p) for p in mixture}
-        taken = {id(p) for p in adam}
-        groups = sgd_groups((p for p in self.parameters() if id(p) not in taken), optim)
-        clipped = [p for p in adam if id(p) not in apart]
-        groups.append(Group(clipped, "adamw", settings.flow_lr, optim.weight_decay, clip=settings.flow_clip))
-        if mixture:
-            groups.append(Group(mixture, "adamw", settings.flow_lr, optim.weight_decay, accumulate=True))
-        return groups
+        *others, adamw = groups
+        clipped = replace(adamw, params=[p for p in adamw.params if id(p) not in apart])
+        return [*others, clipped, replace(adamw, params=mixture, clip=None, accumulate=True)]
 
     def _set_dropout(self, step: Tensor) -> None:
         if self.settings.flow_dropout == "off":

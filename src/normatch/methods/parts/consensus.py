@@ -12,7 +12,7 @@ from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
 from normatch.methods.parts.weights import consensus_weights
 
-__all__ = ["AuxiliaryOutput", "Consensus"]
+__all__ = ["AuxiliaryOutput", "Consensus", "ramp"]
 
 
 class AuxiliaryOutput(NamedTuple):
@@ -33,7 +33,9 @@ class Consensus:
     owns them; this class is not a module, so that they appear only once in a state dict.
     """
 
-    def __init__(self, classifiers: nn.ModuleList, stop_gradient: bool, disagree: Literal["min", "drop"]) -> None:
+    def __init__(
+        self, classifiers: nn.ModuleList, stop_gradient: bool = True, disagree: Literal["min", "drop"] = "min"
+    ) -> None:
         self.classifiers = classifiers
         self.stop_gradient = stop_gradient
         self.disagree: Literal["min", "drop"] = disagree
@@ -63,17 +65,30 @@ class Consensus:
         return weight, agree, torch.stack([q.amax(1) for q in others]).amin(0)
 
     def losses(
-        self, outputs: list[AuxiliaryOutput], labels: Tensor, num_weight: float, p: Tensor | None, weight: Tensor
+        self,
+        outputs: list[AuxiliaryOutput],
+        labels: Tensor,
+        num_weight: float,
+        pseudo: tuple[Tensor, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, if ``p`` is given, the pseudo-label loss of Table 4.
+        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, if ``pseudo`` is given, the pseudo-label loss of Table 4.
 
         L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM.
+        ``pseudo`` is p_d (N, K) and the weights τ (N,).
         """
         terms: dict[str, list[Tensor]] = {}
         for output in outputs:
             terms.setdefault("auxiliary", []).append(labelled_loss(output.labelled, labels))
             if output.log_prob is not None:
                 terms.setdefault("density", []).append(-num_weight * output.log_prob.mean())
-            if p is not None:
+            if pseudo is not None:
+                p, weight = pseudo
                 terms.setdefault("auxiliary_pseudo", []).append(pseudo_loss(output.weak, targets(p, True), weight))
         return {name: torch.stack(values).sum() for name, values in terms.items()}
+
+
+def ramp(step: Tensor, epoch: int, epochs: int) -> Tensor:
+    """Weight of the auxiliary losses: the number of epochs (of ``epoch`` steps) so far / ``epochs``, at most 1."""
+    if epochs == 0:
+        return torch.ones((), device=step.device)
+    return (step // epoch / float(epochs)).clamp(max=1.0)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-__all__ = ["Group", "OptimConfig", "sgd_groups"]
+__all__ = ["Group", "OptimConfig", "sgd_and_adamw", "sgd_groups"]
 
 
 @dataclass(frozen=True)
@@ -45,3 +45,16 @@ def sgd_groups(params: Iterable[nn.Parameter], optim: OptimConfig) -> list[Group
     vectors = [p for p in trained if p.ndim <= 1]
     groups = [Group(matrices, "sgd", optim.lr, optim.weight_decay), Group(vectors, "sgd", optim.lr, 0.0)]
     return [group for group in groups if group.params]
+
+
+def sgd_and_adamw(
+    params: Iterable[nn.Parameter], adaptive: Iterable[nn.Module], optim: OptimConfig, lr: float, clip: float
+) -> list[Group]:
+    """AdamW with gradients of norm ``clip`` at most for the parameters of the modules ``adaptive``, SGD for others.
+
+    SGD at the backbone's learning rate makes a flow diverge.
+    """
+    apart = [p for module in adaptive for p in module.parameters()]
+    taken = {id(p) for p in apart}
+    others = sgd_groups((p for p in params if id(p) not in taken), optim)
+    return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)]

@@ -62,14 +62,17 @@ class WeakToStrong(Method):
             p = self.alignment(p)
         return p
 
+    def classify(self, z_labelled: Tensor, z_strong: Tensor) -> tuple[Tensor, Tensor]:
+        """The head's logits of both, from one pass over all features."""
+        logits: Tensor = self.model.head(torch.cat([z_labelled, z_strong]))
+        labelled, strong = logits.split([len(z_labelled), len(z_strong)])
+        return labelled, strong
+
     def losses(
-        self, z_labelled: Tensor, labels: Tensor, z_strong: Tensor, p: Tensor, weight: Tensor
+        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
     ) -> dict[str, Tensor]:
         """L_x(θ_d) and L_u(θ_d)."""
         target = targets(p, self.settings.pseudo_label == "onehot")
-        logits_labelled, logits_strong = self.model.head(torch.cat([z_labelled, z_strong])).split(
-            [len(z_labelled), len(z_strong)]
-        )
         return {
             "labelled": labelled_loss(logits_labelled, labels),
             "unlabelled": pseudo_loss(logits_strong, target, weight),
