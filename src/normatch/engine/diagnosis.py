@@ -82,6 +82,8 @@ class Case:
     """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
     threshold: bool = False
     """Whether the method has a confidence threshold."""
+    ramp: bool = False
+    """Whether the method's auxiliary losses are 0 during the first epoch."""
     pseudo_labels: bool = True
     """Whether the method learns from unlabelled items."""
     validation: int = 0
@@ -142,6 +144,12 @@ def skewed_labels(case: Case, history: History) -> str | None:
     if not case.alignment or not case.skewed:
         return None
     return f"labels are {describe_ratio(case.labels)}, but alignment makes all classes equally frequent"
+
+
+def ends_before_ramp(case: Case, history: History) -> str | None:
+    if not case.ramp or case.steps > case.epoch:
+        return None
+    return f"the flow never learns: its losses begin after {case.epoch} steps (--epoch), and the run has {case.steps}"
 
 
 def not_finite(case: Case, history: History) -> str | None:
@@ -225,6 +233,10 @@ def remedy_skewed_labels(case: Case) -> str:
     return "turn it off with --settings.no-alignment, unless the unlabelled items are balanced"
 
 
+def remedy_ends_before_ramp(case: Case) -> str:
+    return "train longer, lower --epoch, or start at once with --settings.flow-ramp 0"
+
+
 def remedy_not_finite(case: Case) -> str:
     return "start another run with a lower --optim.lr, or with --precision float32 if it had bfloat16"
 
@@ -287,8 +299,9 @@ def _raise_threshold(case: Case) -> str | None:
 START: dict[str, tuple[Rule, Remedy]] = {
     "few-labels": (few_labels, remedy_few_labels),
     "skewed-labels": (skewed_labels, remedy_skewed_labels),
+    "ends-before-ramp": (ends_before_ramp, remedy_ends_before_ramp),
 }
-"""Rules about the labelled set: judged once, before the first step."""
+"""Rules about the labelled set and the schedule: judged once, before the first step."""
 
 ALWAYS_JUDGED: dict[str, tuple[Rule, Remedy]] = {NOT_FINITE: (not_finite, remedy_not_finite)}
 """Rules judged at every record."""
