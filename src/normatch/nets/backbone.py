@@ -149,17 +149,20 @@ def find_backbone(name: str) -> BackboneSpec:
 
 
 def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
-    """The name of the backbone for items of this shape: the paper's or, where it has none, a suitable one.
+    """The name of the backbone for items of this shape: the most accurate after a short run, as far as is known.
 
-    ``quick`` is for a machine without a GPU: small images then get a small network.
+    For images up to 64 pixels that is not the paper's (docs/results.md). ``quick`` is for a machine without a GPU:
+    small images then get a small network.
 
     >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))
-    ('small-wide', 'wrn-28-2', 'resnet-18')
+    ('small-wide', 'quick-resnet', 'resnet-18')
     >>> suitable_backbone((3, 32, 32), quick=True)
     'small-wide'
     """
     tiny = len(shape) == 3 and max(shape[1:]) <= (SMALL if quick else TINY)
-    order = ("small-wide", "wrn-28-2", "resnet-18", "mlp") if tiny else ("wrn-28-2", "resnet-18", "small-wide", "mlp")
+    order = ("small-wide", "quick-resnet", "resnet-18", "mlp")
+    if not tiny:
+        order = ("quick-resnet", "resnet-18", "small-wide", "mlp")
     found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
     if found is None:
         takes = "; ".join(f"{name} {backbones.get(name).shapes}" for name in order)
