@@ -71,11 +71,17 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
+        # Set first: a module that looks something up while it is imported finds what there is by then.
         self._discovered = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
-            importlib.import_module(f"{self._package}.{module.name}")
-        _import_plugins()
+        try:
+            package = importlib.import_module(self._package)
+            for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+                importlib.import_module(f"{self._package}.{module.name}")
+            _import_plugins()
+        except BaseException:
+            # Else the next call would answer without what could not be imported.
+            self._discovered = False
+            raise
 
 
 @functools.cache
