@@ -46,3 +46,24 @@ def test_a_module_may_ask_for_names_while_it_is_discovered(folder: Path, monkeyp
     (package / "b.py").write_text("from shelf import things\nfrom several.a import found\nthings.add('b', 2)\n")
     assert things.names() == ["a", "b"]
     assert sys.modules["several.a"].found == ["a"]
+
+
+def test_a_definition_that_is_run_again_replaces_the_old_one() -> None:
+    things: Registry[object] = Registry("thing", package="normatch.errors")
+    cell = "@things.named('mine')\nclass Mine: ...\n"
+    here, elsewhere = ({"__name__": name, "things": things} for name in ("notebook", "another"))
+    exec(cell, here)
+    first = things.get("mine")
+    exec(cell, here)
+    assert things.get("mine") is here["Mine"] is not first
+    for other, where in ((cell, elsewhere), (cell.replace("Mine", "Yours"), here)):
+        with pytest.raises(ValueError, match="thing 'mine' is defined twice"):
+            exec(other, where)
+    assert things.get("mine") is here["Mine"]
+
+
+def test_things_without_a_name_of_their_own_are_not_redefined() -> None:
+    things: Registry[object] = Registry("thing", package="normatch.errors")
+    things.add("path", Path("a"))
+    with pytest.raises(ValueError, match="thing 'path' is defined twice"):
+        things.add("path", Path("b"))
