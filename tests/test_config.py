@@ -20,7 +20,7 @@ from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.methods.supervised import Supervised
-from normatch.recipes import recipes
+from normatch.recipes import own, recipes
 
 
 @pytest.mark.parametrize("name", recipes.names())
@@ -197,6 +197,16 @@ def test_a_tuple_is_a_flag_of_the_command_that_trains_again(monkeypatch: pytest.
 def test_an_unknown_field_is_an_error() -> None:
     with pytest.raises(UserError, match=r"unknown field optim.speed: choose from cosine, lr, momentum, weight_decay"):
         from_json(Config, {"optim": {"speed": 1}})
+
+
+def test_places_are_given_as_text_or_as_paths() -> None:
+    as_text = Config(data="pets", unlabelled="more", data_root="root")  # type: ignore[arg-type]
+    as_paths = Config(data=Path("pets"), unlabelled=Path("more"), data_root=Path("root"))  # type: ignore[arg-type]
+    assert as_text == as_paths == from_json(Config, json.loads(json.dumps(to_json(as_paths))))
+    assert (as_text.data, as_text.unlabelled, as_text.data_root) == ("pets", Path("more"), Path("root"))
+    assert own(Path("pets")) == own("pets")
+    with pytest.raises(UserError, match="unlabelled is 3: give Path or None"):
+        Config(unlabelled=3)  # type: ignore[arg-type]
 
 
 def test_numpy_s_numbers_become_python_s_own() -> None:

@@ -112,6 +112,10 @@ class Config:
         # A search over np.arange gives NumPy's numbers, which JSON does not take.
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
+        # Places may be given as text or as paths, as in train(out=...) and load(run).
+        for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path)):
+            if isinstance(given := getattr(self, name), str | Path):
+                object.__setattr__(self, name, kind(given))
         # A config made in Python without settings gets the method's default settings.
         wanted = methods.get(self.method).Settings
         if type(self.settings) is Settings:
