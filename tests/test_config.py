@@ -64,6 +64,10 @@ def test_the_papers_numbers_are_the_defaults() -> None:
     )
 
 
+def test_the_defaults_fit_together() -> None:
+    assert Config(name="cifar10-40") == recipes.get("cifar10-40").build()
+
+
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
     assert Config().replace(method="fixmatch").settings == FixMatchSettings(
         threshold=0.95, pseudo_label="onehot", alignment=False, alignment_batches=32, passes="joint"

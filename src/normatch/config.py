@@ -35,12 +35,12 @@ STORABLE = (
 
 @dataclass(frozen=True)
 class Config:
-    """Complete settings of a run: equal configs give equal runs. Defaults are the paper's (Section 4.1)."""
+    """Complete settings of a run: equal configs give equal runs. Defaults: the paper's for CIFAR-10 (Section 4.1)."""
 
     name: str = "run"
     """What the run is called; its folder is runs/NAME unless --out says otherwise."""
 
-    data: str = "digits"
+    data: str = "cifar10"
     """A data set's name, or the path of a folder of images, a CSV manifest or an .npz file."""
     unlabelled: Path | None = None
     """Another folder of images, at any depth, all of them unlabelled."""
