@@ -162,7 +162,7 @@ def test_a_setting_of_any_of_these_types_is_checked_and_survives_json(
         (Literal["a", "b"] | None, "c", "settings.x is 'c': choose from a, b, None"),
         (Optional[float], "c", "settings.x is 'c': give float or None"),  # noqa: UP045
         (dict[str, float], {}, "settings.x has type dict[str, float], which no config can hold: annotate it as bool,"),
-        (Path | str, "a", "settings.x has type pathlib.Path | str, which no config can hold: annotate it as bool,"),
+        (Path | str, "a", "Path | str, which no config can hold: annotate it as bool,"),
         (bytes, b"", "settings.x has type bytes, which"),
         (list, [], "settings.x has type list, which"),
     ],
