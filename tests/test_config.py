@@ -1,19 +1,26 @@
 """Configs: JSON and back, checks that name field and allowed values."""
 
+import dataclasses
 import json
-from typing import Any
+import math
+import shlex
+from pathlib import Path
+from typing import Any, Literal, Optional, Union
 
 import numpy as np
 import pytest
 
+from normatch.arguments import parse_run
 from normatch.augment import AugmentConfig
+from normatch.command import command_of
 from normatch.config import Config, flat, from_json, to_json
 from normatch.errors import UserError
-from normatch.methods import Settings
+from normatch.methods import Settings, methods
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
-from normatch.recipes import recipes
+from normatch.methods.supervised import Supervised
+from normatch.recipes import own, recipes
 
 
 @pytest.mark.parametrize("name", recipes.names())
@@ -57,6 +64,10 @@ def test_the_papers_numbers_are_the_defaults() -> None:
     )
 
 
+def test_the_defaults_fit_together() -> None:
+    assert Config(name="cifar10-40") == recipes.get("cifar10-40").build()
+
+
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
     assert Config().replace(method="fixmatch").settings == FixMatchSettings(
         threshold=0.95, pseudo_label="onehot", alignment=False, alignment_batches=32, passes="joint"
@@ -94,9 +105,112 @@ def test_errors_name_the_field_and_what_is_allowed(change: dict[str, Any], messa
     assert message in str(error.value)
 
 
+def method_with(monkeypatch: pytest.MonkeyPatch, kind: Any, default: Any = None) -> type[Settings]:
+    """The settings of a method "odd", whose only setting ``x`` has this annotation."""
+    choice = ("x", kind, dataclasses.field(default_factory=lambda: default))
+    settings = dataclasses.make_dataclass("OddSettings", [choice], bases=(Settings,), frozen=True)
+    monkeypatch.setattr(methods, "_things", dict(methods.items()))
+    methods.add("odd", type("Odd", (Supervised,), {"Settings": settings}))
+    return settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A dataclass as a setting."""
+
+    size: int = 1
+
+
+STORED: list[tuple[Any, list[Any], list[Any]]] = [
+    (tuple[float, ...], [(), (0.1, 2)], [[0.1], (0.1, "a"), (True,), 0.1, None]),
+    (tuple[int, str], [(1, "a")], [(1,), (1, "a", "b"), ("a", 1)]),
+    (tuple[tuple[Path, ...], ...], [((Path("a"),), ())], [(Path("a"),)]),
+    (list[int], [[], [1, 2]], [(1,), [1.5]]),
+    (list[Literal["a", "b"]], [["a", "b"]], [["c"]]),
+    (Literal["a", "b"] | None, [None, "a"], ["c", 1]),
+    (Optional[Literal["a", "b"]], [None, "b"], ["c"]),  # noqa: UP045
+    (Optional[float], [None, 1, 0.5], ["a", True]),  # noqa: UP045
+    (Union[str, float], ["a", 1, 0.5], [None, True]),  # noqa: UP007
+    (Literal["auto"] | float, ["auto", 0.5], ["none"]),
+    (tuple[Path, ...] | None, [None, (Path("a"),)], [("a", 1)]),
+    (Path, [Path("a")], [1]),
+    (None, [None], [1]),
+    (Inner, [Inner(2)], [AugmentConfig(), None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), STORED, ids=lambda kind: str(kind)[:40])
+def test_a_setting_of_any_of_these_types_is_checked_and_survives_json(
+    kind: Any, good: list[Any], bad: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = method_with(monkeypatch, kind, good[0])
+    for x in good:
+        config = Config(method="odd", settings=settings(x))  # type: ignore[call-arg]
+        back = from_json(Config, json.loads(json.dumps(to_json(config))))
+        assert back == config
+        assert type(back.settings.x) is type(x)  # type: ignore[attr-defined]
+    for x in bad:
+        with pytest.raises(UserError, match=r"^settings.x is .*: (give|choose from) "):
+            Config(method="odd", settings=settings(x))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "message"),
+    [
+        (tuple[float, ...], (1, "a"), "settings.x is (1, 'a'): give tuple[float, ...]"),
+        (tuple[float, ...], (1.0, math.nan), "settings.x is (1.0, nan): give a finite number"),
+        (Literal["a", "b"] | None, "c", "settings.x is 'c': choose from a, b, None"),
+        (Optional[float], "c", "settings.x is 'c': give float or None"),  # noqa: UP045
+        (dict[str, float], {}, "settings.x has type dict[str, float], which no config can hold: annotate it as bool,"),
+        (Path | str, "a", "Path | str, which no config can hold: annotate it as bool,"),
+        (bytes, b"", "settings.x has type bytes, which"),
+        (list, [], "settings.x has type list, which"),
+    ],
+)
+def test_the_message_on_a_setting_says_its_type(
+    kind: Any, x: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = method_with(monkeypatch, kind)
+    with pytest.raises(UserError) as error:
+        Config(method="odd", settings=settings(x))  # type: ignore[call-arg]
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("stored", [3, "ab", [1, 2, 3]])
+def test_a_stored_tuple_of_another_length_is_named(stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    method_with(monkeypatch, tuple[int, int], (1, 2))
+    with pytest.raises(UserError) as error:
+        from_json(Config, {"method": "odd", "settings": {"x": stored}})
+    assert str(error.value) == f"settings.x is {stored!r}: give tuple[int, int]"
+
+
+def test_numpy_s_numbers_in_a_tuple_become_python_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = method_with(monkeypatch, tuple[float, ...])
+    config = Config(method="odd", settings=settings((np.float32(0.5), np.int64(1))))  # type: ignore[call-arg]
+    assert json.dumps(to_json(config.settings)) == '{"x": [0.5, 1]}'
+
+
+def test_a_tuple_is_a_flag_of_the_command_that_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = method_with(monkeypatch, tuple[float, ...], (0.5,))
+    config = recipes.get("cifar10-40").build().replace(method="odd", settings=settings((0.1, 2.0)))  # type: ignore[call-arg]
+    command = command_of(config)
+    assert command == "normatch train cifar10-40 --method odd --settings.x 0.1 2.0"
+    assert parse_run("train", shlex.split(command)[2:], {})[0] == config
+
+
 def test_an_unknown_field_is_an_error() -> None:
     with pytest.raises(UserError, match=r"unknown field optim.speed: choose from cosine, lr, momentum, weight_decay"):
         from_json(Config, {"optim": {"speed": 1}})
+
+
+def test_places_are_given_as_text_or_as_paths() -> None:
+    as_text = Config(data="pets", unlabelled="more", data_root="root")  # type: ignore[arg-type]
+    as_paths = Config(data=Path("pets"), unlabelled=Path("more"), data_root=Path("root"))  # type: ignore[arg-type]
+    assert as_text == as_paths == from_json(Config, json.loads(json.dumps(to_json(as_paths))))
+    assert (as_text.data, as_text.unlabelled, as_text.data_root) == ("pets", Path("more"), Path("root"))
+    assert own(Path("pets")) == own("pets")
+    with pytest.raises(UserError, match="unlabelled is 3: give Path or None"):
+        Config(unlabelled=3)  # type: ignore[arg-type]
 
 
 def test_numpy_s_numbers_become_python_s_own() -> None:

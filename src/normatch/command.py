@@ -32,5 +32,5 @@ def _flags_from(base: Config, config: Config) -> list[str]:
             *path, last = flag.split(".")
             flags.append("--" + ".".join([*path, last if value else f"no-{last}"]))
         else:
-            flags += [f"--{flag}", str(value)]
+            flags += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
     return flags

@@ -20,15 +20,27 @@ __all__ = ["Config", "flat", "from_json", "to_json"]
 
 T = TypeVar("T")
 
+UNIONS = (types.UnionType, typing.Union)
+"""The origins of ``X | Y`` and of ``Union[X, Y]`` or ``Optional[X]``."""
+
+PLAIN = (bool, int, float, str)
+"""The types of which a field may have several: each is its own kind of value in JSON."""
+
+STORABLE = (
+    "annotate it as bool, int, float, str, a union of these, Literal, Path, a tuple or list of these, any of them or "
+    "None, or a dataclass"
+)
+"""The remedy for a field of any other type."""
+
 
 @dataclass(frozen=True)
 class Config:
-    """Complete settings of a run: equal configs give equal runs. Defaults are the paper's (Section 4.1)."""
+    """Complete settings of a run: equal configs give equal runs. Defaults: the paper's for CIFAR-10 (Section 4.1)."""
 
     name: str = "run"
     """What the run is called; its folder is runs/NAME unless --out says otherwise."""
 
-    data: str = "digits"
+    data: str = "cifar10"
     """A data set's name, or the path of a folder of images, a CSV manifest or an .npz file."""
     unlabelled: Path | None = None
     """Another folder of images, at any depth, all of them unlabelled."""
@@ -100,6 +112,10 @@ class Config:
         # A search over np.arange gives NumPy's numbers, which JSON does not take.
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
+        # Places may be given as text or as paths, as in train(out=...) and load(run).
+        for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path)):
+            if isinstance(given := getattr(self, name), str | Path):
+                object.__setattr__(self, name, kind(given))
         # A config made in Python without settings gets the method's default settings.
         wanted = methods.get(self.method).Settings
         if type(self.settings) is Settings:
@@ -149,9 +165,11 @@ class Config:
 
 
 def _without_numpy(value: Any) -> Any:
-    """Python's own value for a NumPy scalar; a dataclass with such values in its fields. Others are returned as is."""
+    """Python's own value for a NumPy scalar, also in a tuple, a list or a dataclass. Others are returned as is."""
     if isinstance(value, np.generic):
         return value.item()
+    if type(value) in (tuple, list):
+        return type(value)(map(_without_numpy, value))
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
@@ -198,14 +216,19 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
 
 
 def _restore(hint: Any, value: Any, where: str) -> Any:
-    if isinstance(hint, types.UnionType) and value is not None:
-        hint = next(h for h in typing.get_args(hint) if h is not type(None))
+    members = [h for h in _members(hint) if h is not type(None)]
+    if value is None or len(members) != 1:
+        return value
+    hint = members[0]
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return from_json(typing.cast(type[Any], hint), value, where)
-    if hint is Path and value is not None:
+    if hint is Path and isinstance(value, str):
         return Path(value)
-    if typing.get_origin(hint) is tuple and value is not None:
-        return tuple(_restore(typing.get_args(hint)[0], v, where) for v in value)
+    kind = typing.get_origin(hint)
+    if kind in (tuple, list):
+        if not isinstance(value, list) or len(hints := _elements(hint, len(value))) != len(value):
+            raise UserError(f"{where.rstrip('.')} is {value!r}: give {_word(hint)}")
+        return kind(_restore(h, v, where) for h, v in zip(hints, value, strict=True))
     return value
 
 
@@ -214,18 +237,71 @@ def _check_types(value: Any, where: str) -> None:
     hints = typing.get_type_hints(type(value))
     for f in dataclasses.fields(value):
         name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
+        if not (dataclasses.is_dataclass(hint) or _storable(hint)):
+            raise UserError(f"{name} has type {_word(hint)}, which no config can hold: {STORABLE}")
+        if not _fits(given, hint):
+            raise UserError(f"{name} is {given!r}: {_remedy(hint)}")
         if dataclasses.is_dataclass(given):
             _check_types(given, f"{name}.")
-            continue
-        allowed = typing.get_args(hint)
-        if typing.get_origin(hint) is Literal:
-            if given not in allowed:
-                raise UserError(f"{name} is {given!r}: choose from {', '.join(map(str, allowed))}")
-            continue
-        kinds = tuple(allowed if isinstance(hint, types.UnionType) else (hint,))
-        kinds += (int,) if float in kinds else ()
-        if not isinstance(given, kinds) or (isinstance(given, bool) and bool not in kinds):
-            wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
-            raise UserError(f"{name} is {given!r}: give {wanted}")
-        if isinstance(given, float) and not math.isfinite(given):
+        elif not _is_finite(given):
             raise UserError(f"{name} is {given}: give a finite number")
+
+
+def _storable(hint: Any) -> bool:
+    """Whether :func:`from_json` restores any value of this annotation: Path | str, say, it could not tell apart."""
+    members = [h for h in _members(hint) if h is not type(None)]
+    if len(members) != 1:
+        return all(h in PLAIN or typing.get_origin(h) is Literal for h in members)
+    (only,) = members
+    if typing.get_origin(only) in (tuple, list):
+        return all(h is ... or _storable(h) for h in typing.get_args(only))
+    return only in PLAIN or only is Path or typing.get_origin(only) is Literal
+
+
+def _fits(given: Any, hint: Any) -> bool:
+    """Whether a value has the annotated type; an int is a float too, but a bool, which Python counts as int, is not."""
+    kind = typing.get_origin(hint)
+    if kind in UNIONS:
+        return any(_fits(given, h) for h in typing.get_args(hint))
+    if kind is Literal:
+        return given in typing.get_args(hint)
+    if kind in (tuple, list):
+        hints = _elements(hint, len(given)) if isinstance(given, kind) else None
+        return hints is not None and len(hints) == len(given) and all(map(_fits, given, hints))
+    if isinstance(given, bool) and hint in (int, float):
+        return False
+    if dataclasses.is_dataclass(hint) and hint is not Settings:
+        return type(given) is hint  # another dataclass would be read back as this one
+    return isinstance(given, int | float if hint is float else hint)
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; any other annotation is its own only member."""
+    return typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
+
+
+def _elements(hint: Any, length: int) -> tuple[Any, ...]:
+    """The annotations of the elements of a tuple or list with this annotation and length."""
+    inner = typing.get_args(hint)
+    return inner[:1] * length if typing.get_origin(hint) is list or inner[-1:] == (...,) else inner
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _remedy(hint: Any) -> str:
+    """What to give for a field of this annotation."""
+    members = _members(hint)
+    if not any(typing.get_origin(h) is Literal for h in members):
+        return f"give {' or '.join(map(_word, members))}"
+    choices = [typing.get_args(h) if typing.get_origin(h) is Literal else (_word(h),) for h in members]
+    return f"choose from {', '.join(str(c) for part in choices for c in part)}"
+
+
+def _word(hint: Any) -> str:
+    if hint is type(None):
+        return "None"
+    return str(hint) if typing.get_origin(hint) or not isinstance(hint, type) else hint.__name__

@@ -83,7 +83,7 @@ def svhn(labels: int = 40, seed: int = 0) -> Config:
     return Config(name=f"svhn-{labels}", data="svhn", labels=labels, seed=seed, augment=AugmentConfig(flip=False))
 
 
-def own(data: str, seed: int = 0) -> Config:
+def own(data: str | Path, seed: int = 0) -> Config:
     """Your own folder of class folders, CSV manifest or .npz: a draft that :func:`normatch.plan` completes.
 
     Call ``plan`` before ``train``, as ``normatch train --data`` does: it chooses image size, network, batch, steps and
@@ -99,7 +99,7 @@ def own(data: str, seed: int = 0) -> Config:
     return Config(
         # A folder's name has no suffix to strip: "shots.2023" and "shots.2024" must stay distinct.
         name=(path.name if path.is_dir() else path.stem) or "run",
-        data=data,
+        data=str(data),
         labels=None,
         seed=seed,
         backbone="auto",

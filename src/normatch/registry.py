@@ -38,7 +38,8 @@ class Registry(Generic[T]):
         self._discovered = False
 
     def add(self, name: str, thing: T) -> T:
-        if name in self._things:
+        """Add a thing, or replace it by its new definition, as when a notebook's cell is run again."""
+        if name in self._things and not _is_redefined(self._things[name], thing):
             raise ValueError(f"{self.kind} {name!r} is defined twice")
         self._things[name] = thing
         return thing
@@ -71,11 +72,23 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
+        # Set first: a module that looks something up while it is imported finds what there is by then.
         self._discovered = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
-            importlib.import_module(f"{self._package}.{module.name}")
-        _import_plugins()
+        try:
+            package = importlib.import_module(self._package)
+            for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+                importlib.import_module(f"{self._package}.{module.name}")
+            _import_plugins()
+        except BaseException:
+            # Else the next call would answer without what could not be imported.
+            self._discovered = False
+            raise
+
+
+def _is_redefined(old: object, new: object) -> bool:
+    """Whether both are the class or function of one name in one module."""
+    names = [(getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)) for thing in (old, new)]
+    return names[0] == names[1] and None not in names[0]
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,37 @@ def test_records_of_later_steps_and_one_cut_off_are_forgotten(tmp_path: Path) ->
     for step, left in ((4, [2, 4]), (3, [2]), (2, [2])):
         run.forget_after(step)
         assert [line["step"] for line in run.metrics()] == left
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"\xff\xfe\n", b'{"st\n', b"3\n", b"{}\n", b"\n\n", b"\0\0"])
+def test_damaged_records_at_the_end_are_forgotten(damage: bytes, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for after in (b"", b'{"step": 6}\n'):
+        (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 2}\n{"step": 4}\n' + damage + after)
+        run.forget_after(5)
+        assert [line["step"] for line in run.metrics()] == [2, 4]
+
+
+def test_a_run_whose_records_end_in_damage_is_resumed(finished: Run, tmp_path: Path) -> None:
+    shutil.copytree(finished.path, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    with (tmp_path / "run" / "metrics.jsonl").open("ab") as file:
+        file.write(b"\0\0\0\n")
+    run = train(finished.config, tmp_path / "run", resume=True)
+    assert run.accuracy == finished.accuracy
+    assert list(run.metrics()) == list(finished.metrics())
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"\xff\xfe\n", b'{"st\n', b"\0"])
+def test_damaged_records_before_others_are_an_error(damage: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    content = b'{"step": 2}\n' + damage + b'{"step": 4}\n{"step": 6}\n'
+    file.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        Run(tmp_path).forget_after(6)
+    assert str(error.value).startswith(f"{file} cannot be read (")
+    assert str(error.value).endswith("): restore it")
+    assert file.read_bytes() == content
 
 
 def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from normatch.engine.step import Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
-from normatch.methods import Batch, Embedding, Outcome, methods
+from normatch.methods import Batch, Embedding, Method, Outcome, methods
 
 
 @pytest.fixture
@@ -215,6 +215,39 @@ def test_embedding_asks_the_averaged_model_and_changes_nothing(config: Config, m
     monkeypatch.setattr(job.method, "begin_epoch", begin_epoch)
     loop.run(Silent(), quiet, None)
     assert epochs == [0, 1]
+
+
+def test_what_begin_epoch_draws_is_the_seeds_and_changes_no_step(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config.replace(checkpoint_every=4)
+    plain = train(config, tmp_path / "plain")
+    drawn: dict[int, float] = {}
+    stop_at: int | None = None
+
+    def begin_epoch(self: Method, epoch: int, embed: Callable[[], Embedding]) -> None:
+        if epoch == stop_at:
+            raise KeyboardInterrupt
+        drawn[epoch] = torch.rand(()).item()
+
+    def draws(name: str, *, resume: bool = False, seed: int = 0) -> dict[int, float]:
+        drawn.clear()
+        torch.rand(len(name))  # another random state of the caller
+        with contextlib.suppress(KeyboardInterrupt):
+            train(config.replace(seed=seed), tmp_path / name, resume=resume)
+        return dict(drawn)
+
+    monkeypatch.setattr(methods.get(config.method), "begin_epoch", begin_epoch)
+    whole = draws("whole")
+    assert list(whole) == [0, 1, 2]
+    assert len(set(whole.values())) == 3
+    assert not set(whole.values()) & set(draws("other", seed=1).values())
+    stop_at = 2
+    assert draws("stopped") == {epoch: whole[epoch] for epoch in (0, 1)}
+    stop_at = None
+    assert draws("stopped", resume=True) == {2: whole[2]}
+    for name in ("whole", "stopped"):
+        assert (tmp_path / name / "model.safetensors").read_bytes() == (plain.path / "model.safetensors").read_bytes()
 
 
 def test_a_resumed_run_goes_on_counting_its_time(

@@ -21,6 +21,7 @@ from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
+from normatch.seeding import derive
 
 __all__ = ["Loop", "Turns"]
 
@@ -71,7 +72,7 @@ class Loop:
                         stack.enter_context(turns())
                     turns = None
                 if step.done % config.epoch == 0:
-                    step.method.begin_epoch(step.done // config.epoch, self._embed)
+                    self._begin_epoch(step.done // config.epoch)
                 step()
                 record = self._metrics_due(clock)
                 if record:
@@ -95,6 +96,11 @@ class Loop:
         recorder.warn(self.diagnosis.alarms)
         for alarm in self.diagnosis.alarms:
             progress.warn(alarm)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Call the method's hook; what it draws is a function of the seed and the epoch, as each step's draws are."""
+        self.step.runtime.seed(derive(self.config.seed, "epoch", epoch))
+        self.step.method.begin_epoch(epoch, self._embed)
 
     def _due(self, every: int | None) -> bool:
         """Whether something is due after this step: every ``every`` steps (None: once an epoch), and after the last."""

@@ -197,20 +197,44 @@ class Run:
                 for line in lines:
                     yield json.loads(line)
         except ValueError as error:
-            raise UserError(f"{path} cannot be read ({error}): restore it") from error
+            raise _unreadable(path, error) from error
 
     def forget_after(self, step: int) -> None:
-        """Drop the metrics of steps after ``step``, which a resumed run will repeat, and an incomplete last line."""
+        """Drop the metrics of steps after ``step``, which a resumed run will repeat, and damage at the end of the file.
+
+        A process that was killed leaves an incomplete last line, a power cut may leave anything. Damage before a
+        record that is kept is an error.
+        """
         path = self.path / "metrics.jsonl"
         if not path.is_file():
             return
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if not line.endswith("\n") or json.loads(line)["step"] > step:
+        kept: list[bytes] = []
+        damage: ValueError | None = None
+        for line in path.read_bytes().splitlines(keepends=True):
+            try:
+                at = _step_of(line)
+            except ValueError as error:
+                damage = damage or error
+                continue
+            if at > step:
                 break
+            if damage:
+                raise _unreadable(path, damage) from damage
             kept.append(line)
         with replacing(path) as part:
-            part.write_text("".join(kept), encoding="utf-8")
+            part.write_bytes(b"".join(kept))
+
+
+def _step_of(line: bytes) -> int:
+    """The step of a line of ``metrics.jsonl``; ValueError if the line is incomplete or no record."""
+    record = json.loads(line.decode("utf-8"))
+    if not line.endswith(b"\n") or not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        raise ValueError("a line is no record of a step")
+    return int(record["step"])
+
+
+def _unreadable(path: Path, error: ValueError) -> UserError:
+    return UserError(f"{path} cannot be read ({error}): restore it")
 
 
 def _release(version: str) -> tuple[int, ...]:

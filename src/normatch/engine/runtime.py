@@ -66,6 +66,11 @@ class Runtime:
         """The device's default generator: captured graphs follow its seed, and dropout in any backbone uses it."""
         return torch.cuda.default_generators[torch.cuda.current_device()] if self.on_gpu else torch.default_generator
 
+    def seed(self, seed: int) -> None:
+        """Seed torch's generators for work outside the steps, which may draw on the host as well as on the device."""
+        torch.default_generator.manual_seed(seed)
+        self.generator.manual_seed(seed)
+
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
 

@@ -136,7 +136,7 @@ class Method(nn.Module, abc.ABC):
         """Called on the host before each epoch, outside the captured step; by default it does nothing.
 
         ``embed()`` returns the features of all images, from which, for example, deep label propagation would compute
-        its labels and write them into a buffer.
+        its labels and write them into a buffer. torch's generators are seeded before each call; draw from no others.
         """
 
 
