@@ -21,6 +21,7 @@ from normatch.data.inspect import describe, inspect
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
 from normatch.errors import UserError
+from normatch.evaluate.score import score_run
 from normatch.methods.normatch import NorMatchSettings
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -86,7 +87,7 @@ def test_a_test_set_without_items_is_none(tmp_path: Path) -> None:
 def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))
-    monkeypatch.setattr(choices, "load_corpus", lambda *_, **__: corpus)
+    monkeypatch.setattr(choices, "open_corpus", lambda *_, **__: corpus)
     (tmp_path / "x.npz").touch()
     made = choose(tmp_path / "x.npz")
     assert made.config.test_share == 0.01
@@ -160,6 +161,19 @@ def test_the_page_s_python_keeps_its_steps(tmp_path: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {}
     exec(code.replace("steps=200", "steps=2, batch=8, ratio=1, device='cpu'"), names)
     assert names["run"].config.steps == 2
+
+
+def test_one_plan_serves_runs_of_several_seeds(tmp_path: Path) -> None:
+    """Each run holds out the items that its own config names: the same as if it had read the data itself."""
+    made = choose(arrays(tmp_path / "x.npz", items=100), changes={"steps": 2, "batch": 8, "ratio": 1})
+    assert made.corpus is not None
+    assert (made.config.test_share, len(made.corpus.train), made.corpus.test) == (0.2, 100, None)
+    for seed in (0, 1):
+        config = made.config.replace(seed=seed)
+        run, alone = (train(config, tmp_path / f"{seed}{c is None}", corpus=c) for c in (made.corpus, None))
+        for file in ("model.safetensors", "predictions.csv", "split.json"):
+            assert (run.path / file).read_bytes() == (alone.path / file).read_bytes()
+        assert score_run(run.path, device="cpu")["accuracy"] == run.accuracy
 
 
 def test_what_a_config_changes_stays(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
-from normatch.data import UNKNOWN, Corpus, Reading, Split, load_corpus
+from normatch.data import UNKNOWN, Corpus, Reading, Split
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import nearly_equal
 from normatch.data.ignored import other_kinds
@@ -62,6 +62,7 @@ class Plan:
 
     config: Config
     corpus: Corpus | None = None
+    """All items: a test set is held out when a run begins, by the seed and the share of that run."""
     found: str = ""
     chosen: tuple[tuple[str, str, str], ...] = ()
     """Field, value and reason of each choice."""
@@ -127,26 +128,18 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
     _must_be_possible(config)
-    corpus = load_corpus(
-        config.data,
-        config.data_root,
-        unlabelled=config.unlabelled,
-        image_size=config.image_size,
-        largest=SIZES[-1] if device == "cuda" else SMALL,
-        on_bad=config.on_bad_image,
-        reading=reading,
-    )
+    corpus = open_corpus(config, reading, largest=SIZES[-1] if device == "cuda" else SMALL)
     choices = _Choices(config, frozenset(fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)
-    split_corpus = with_test_set(choices.config, corpus)
-    split = draw(choices.config, split_corpus)
-    _choose_alignment(choices, split_corpus, split)
+    to_learn_from = with_test_set(choices.config, corpus)
+    split = draw(choices.config, to_learn_from)
+    _choose_alignment(choices, to_learn_from, split)
     _choose_batch(choices, split, device)
     _choose_steps(choices, device)
     if corpus.train.is_images and config.augment.flip:
         choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
-    return Plan(choices.config, split_corpus, _found(config, corpus), tuple(choices.made))
+    return Plan(choices.config, corpus, _found(config, corpus), tuple(choices.made))
 
 
 def _must_be_possible(config: Config) -> None:

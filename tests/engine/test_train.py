@@ -70,7 +70,7 @@ def test_metrics_hold_losses_figures_and_accuracy(finished: Run) -> None:
 
 
 def test_predictions_are_the_kept_models(finished: Run) -> None:
-    corpus = open_corpus(finished.config)
+    corpus = prepare(finished.config).corpus
     assert corpus.test is not None
     p = load(finished.path).predict_proba(corpus.test.inputs)
     with (finished.path / "predictions.csv").open(newline="") as file:
@@ -83,7 +83,7 @@ def test_predictions_are_the_kept_models(finished: Run) -> None:
 
 def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Config) -> None:
     assert finished.config == tiny_config.replace(validation=0.1)
-    split, labels = finished.split, open_corpus(finished.config).train.labels
+    split, labels = finished.split, prepare(finished.config).corpus.train.labels
     assert np.bincount(labels[split.labelled]).tolist() == [4] * 10
     assert len(split.validation) == 144
     assert not set(split.validation) & set(split.unlabelled)
@@ -236,7 +236,7 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
     for i, (data, prefix) in enumerate([("pets", ""), (str(tmp_path / "pets"), ""), ("lists/all.csv", "../pets/")]):
         changed = config.replace(data=data, unlabelled=None if i == 2 else config.unlabelled)
         run = train(changed, Path(f"run{i}"))
-        corpus = open_corpus(changed)
+        corpus = prepare(changed).corpus
         assert corpus.test is not None
         rows = read_table(run.path / "predictions.csv")
         assert list(rows[0]) == ["item", "file", "label", "probability", "truth"]
@@ -386,7 +386,7 @@ def test_runs_from_before_files_were_named_are_read(tmp_path: Path) -> None:
 def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     corpus = open_corpus(tiny_config)
     few = Corpus("few", type(corpus.train)(corpus.train.inputs[:60], corpus.train.labels[:60], corpus.train.classes))
-    config = tiny_config.replace(labels=None, include_labelled=False)
+    config = tiny_config.replace(labels=None, include_labelled=False, test_share=0.0)
     with pytest.raises(UserError, match="needs unlabelled items"):
         prepare(config, few)
     Loop(prepare(config.replace(method="supervised"), few)).run(Silent(), quiet, None)
@@ -409,9 +409,8 @@ def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(
 ) -> None:
     corpus = open_corpus(tiny_config)
     few = Corpus("few", corpus.train.subset(np.arange(60)))
-    job = prepare(
-        tiny_config.replace(method="supervised", labels=None, include_labelled=False, steps=1, pool="host"), few
-    )
+    config = tiny_config.replace(method="supervised", labels=None, include_labelled=False, test_share=0.0)
+    job = prepare(config.replace(steps=1, pool="host"), few)
     seen: list[Embedding] = []
     monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append(embed()))
     Loop(job).run(Silent(), quiet, None)

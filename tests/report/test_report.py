@@ -18,7 +18,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_f
 
 from normatch.cli import main
 from normatch.engine import train
-from normatch.engine.job import open_corpus
+from normatch.engine.job import prepare
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.calibration import calibration_error
@@ -167,7 +167,7 @@ def test_the_page_shows_these_numbers(runs: dict[str, Path], tmp_path: Path) -> 
 
 def test_calibration_is_that_of_the_predictions(runs: dict[str, Path]) -> None:
     run = Run.open(runs["validation"])
-    test = open_corpus(run.config).test
+    test = prepare(run.config).corpus.test
     assert test is not None
     p = load(run.path).predict_proba(test.inputs)
     found = numbers_of(run.path, device="cpu")["calibration"]
@@ -215,7 +215,7 @@ def test_disputed_items_are_those_named_differently(runs: dict[str, Path]) -> No
 def test_balance_counts_every_unlabelled_item(runs: dict[str, Path]) -> None:
     run = Run.open(runs["normatch"])
     found = numbers_of(run.path, device="cpu")["balance"]
-    truth = open_corpus(run.config).train.labels[run.split.unlabelled]
+    truth = prepare(run.config).corpus.train.labels[run.split.unlabelled]
     assert found["truth"] == np.bincount(truth, minlength=10).tolist()
     assert sum(found["pseudo"]) == found["n"] == found["of"] == found["known"] == len(truth)
     vectors = numbers_of(runs["vectors"], device="cpu")["balance"]

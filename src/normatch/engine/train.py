@@ -49,9 +49,9 @@ def train(
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
     had never been stopped. The user's own data may have moved meanwhile: ``config`` then names its new place.
-    ``corpus`` is the config's data if already read, as by :func:`open_corpus`; otherwise it is read with the options
-    ``reading``. With ``turns`` the run gets ready, then waits for its turn; the wait does not count towards the run's
-    time.
+    ``corpus`` is the config's data if already read, as by :func:`open_corpus`, and may serve runs of several seeds;
+    otherwise it is read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the
+    wait does not count towards the run's time.
     """
     path = run_folder(config, out)
     if not resume:
