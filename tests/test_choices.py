@@ -84,6 +84,28 @@ def test_a_test_set_without_items_is_none(tmp_path: Path) -> None:
     assert choose(tmp_path / "p", changes={"on_bad_image": "skip"}).config.test_share == 0.2
 
 
+def test_a_test_set_without_labels_is_no_dead_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It gives no accuracy, so others are held out; where that is forbidden, the advice can be followed."""
+    data = tmp_path / "x.npz"
+    content = dict(np.load(arrays(data, test=100)))
+    np.savez(data, **content | {"test_y": np.full(100, -1)})
+    argv = ["train", "--data", str(data), *QUICK]
+    assert main([*argv, "--out", str(tmp_path / "chosen")]) == 0
+    said = capsys.readouterr().out
+    assert "100 test items without labels\n" in said
+    assert "8 of the 40 labelled items, to test on in place of the 100 test items, which have no labels\n" in said
+    assert "\naccuracy " in said
+    assert main([*argv, "--test-share", "0", "--out", str(tmp_path / "none")]) == 0
+    assert "\nno accuracy: train with --test-share 0.2, or add labelled test items to" in capsys.readouterr().out
+    assert main([*argv, "--test-share", "0.2", "--out", str(tmp_path / "followed")]) == 0
+    assert "\naccuracy " in capsys.readouterr().out
+    assert main(["eval", str(tmp_path / "followed")]) == 0
+    few = arrays(tmp_path / "few.npz", labelled=8, test=3)
+    np.savez(few, **dict(np.load(few)) | {"test_y": np.full(3, -1)})
+    assert "too few to hold some out" in choose(few).describe()
+    assert "too few to hold some out" in describe(inspect(str(few)))
+
+
 def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))

@@ -196,7 +196,7 @@ def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
 
 
 def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
-    if corpus.test is not None:
+    if corpus.test is not None and corpus.is_testable:
         choices.set("test_share", 0.0, f"{len(corpus.test):,} test items are there already", "0")
         return
     counts = label_counts(corpus.train)
@@ -206,7 +206,10 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
         choices.set("test_share", 0.0, why, "0")
         return
     share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
-    choices.set("test_share", share, f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on")
+    why = f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on"
+    if corpus.test is not None:
+        why += f" in place of the {len(corpus.test):,} test items, which have no labels"
+    choices.set("test_share", share, why)
 
 
 def _choose_alignment(choices: _Choices, corpus: Corpus, split: Split) -> None:
@@ -296,7 +299,7 @@ def _found(config: Config, corpus: Corpus) -> str:
         f"{len(train) - labelled:,} unlabelled",
     ]
     if corpus.test is not None:
-        parts.append(f"{len(corpus.test):,} test items")
+        parts.append(f"{len(corpus.test):,} test items{'' if corpus.is_testable else ' without labels'}")
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
     ignored = passed_over(config.data, config.unlabelled)
