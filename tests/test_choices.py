@@ -295,6 +295,15 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
 
 
+def test_nothing_is_chosen_for_a_named_data_set_unless_asked_for(tmp_path: Path) -> None:
+    """Its recipe has the values that suit it: one that happens to be the draft's for own data is no open choice."""
+    config = recipes.digits().replace(batch=64, device="cpu")
+    assert config.batch == recipes.own("x").batch
+    made = plan(config, tmp_path / "run")
+    assert (made.config, made.chosen) == (config, ())
+    assert plan(config, tmp_path / "run", automatic=True).config.batch == 32
+
+
 def test_a_short_run_is_recorded_often_enough_for_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = arrays(tmp_path / "x.npz")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
-from normatch.data import UNKNOWN, Corpus, Reading, Split
+from normatch.data import UNKNOWN, Corpus, Reading, Split, sources
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import nearly_equal
 from normatch.data.ignored import other_kinds
@@ -82,20 +82,20 @@ def plan(
     *,
     resume: bool = False,
     fixed: Collection[str] = (),
-    automatic: bool = True,
+    automatic: bool | None = None,
     minutes: float | None = None,
     reading: Reading = DEFAULT,
 ) -> Plan:
-    """Read the data of a new run on your own data and choose what ``config`` leaves open.
+    """Read the data of a new run and, if it is your own, choose what ``config`` leaves open.
 
     Every field that differs from :func:`normatch.recipes.own` stays as it is. ``fixed`` names fields that stay although
     they have that value: ``fixed={"steps", "settings.alignment"}``. ``minutes`` is the time that training may take: the
     number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
     config, which repeats the run exactly, on this machine or another.
 
-    With ``automatic`` off, for a recipe of a named data set, the values of the recipe stay, except that a shortened run
-    logs metrics more often, and that ``minutes`` sets the fields that are not ``fixed``. A resumed run has nothing left
-    to choose.
+    The values of a recipe of a named data set stay, except that a shortened run logs metrics more often, and that
+    ``minutes`` sets the fields that are not ``fixed``. ``automatic`` is whether to choose; None is for your own data
+    only. A resumed run has nothing left to choose.
     """
     if resume:
         if minutes is not None:
@@ -103,6 +103,8 @@ def plan(
         return Plan(config)
     if minutes is not None and not (0 < minutes < math.inf):
         raise UserError(f"minutes is {minutes}: give a positive number, such as 10")
+    if automatic is None:
+        automatic = config.data not in sources
     fixed = _fixed(config, fixed) if automatic else frozenset(fixed)
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
