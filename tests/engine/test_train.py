@@ -255,6 +255,29 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
         assert others == ({str(elsewhere)} if i == 2 else {"unlabeled/deep/x.png", "more/y.png"})
 
 
+def test_a_run_on_a_relative_path_can_be_used_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started from Python; the command line is not alone in storing absolute paths."""
+    rng = np.random.default_rng(0)
+    for folder in ("here", "here/more", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    np.savez("x.npz", images=rng.integers(0, 256, (40, 8, 8), np.uint8), labels=np.arange(40) % 2)
+    save_png(Path("more/y.png"), rng.integers(0, 256, (8, 8, 1), np.uint8))
+    config = own("x.npz").replace(
+        unlabelled=Path("more"), data_root=Path("sets"), steps=2, epoch=1, batch=4, ratio=1, test_share=0.25
+    )
+    run = train(config, tmp_path / "run")
+    stored = run.config
+    assert (stored.data, stored.unlabelled) == (str(tmp_path / "here/x.npz"), tmp_path / "here/more")
+    assert stored.data_root == tmp_path / "here/sets"
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert score_run(run.path, device="cpu")["accuracy"] == run.accuracy
+    (run.path / "result.json").unlink()
+    assert train(stored, run.path, resume=True).finished
+    with pytest.raises(UserError, match=r"data is 'cifar1O': no such .+; did you mean 'cifar10'\?"):
+        train(config.replace(data="cifar1O"), tmp_path / "other")
+
+
 @pytest.mark.parametrize("listed", ["pets", "pets.csv"])
 def test_a_run_whose_pictures_have_changed_is_not_resumed(
     listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

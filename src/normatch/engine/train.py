@@ -1,5 +1,6 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from normatch.files import write_json
 from normatch.inference import logits
 from normatch.weights import save_model
 
-__all__ = ["MAY_DIFFER", "run_folder", "train"]
+__all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
@@ -57,7 +58,8 @@ def train(
     if not resume:
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
-        run = Run.create(path, config, job.split, files_of(job.split, job.corpus))
+        # Not earlier: a message about data that is not found quotes it as it was given.
+        run = Run.create(path, with_absolute_paths(config), job.split, files_of(job.split, job.corpus))
         with run.alone():
             _train(run, job, None, progress, turns)
         return run
@@ -75,6 +77,16 @@ def train(
 def run_folder(config: Config, out: Path | str | None) -> Path:
     """The folder of a run: ``out``, or runs/NAME if that is None."""
     return Path(out) if out is not None else Path("runs") / config.name
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The config with absolute paths, so that a stored config is valid from any working directory."""
+
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else Path(os.path.abspath(path.expanduser()))
+
+    data = config.data if config.data in sources else str(absolute(Path(config.data)))
+    return config.replace(data=data, unlabelled=absolute(config.unlabelled), data_root=absolute(config.data_root))
 
 
 def _train(
