@@ -57,7 +57,11 @@ def test_tables_and_string_labels(kind: Any) -> None:
 def test_with_one_other_class_minus_one_is_a_class() -> None:
     X = np.concatenate([rng.normal(-2, 1, (30, 3)), rng.normal(2, 1, (30, 3))])
     y = np.repeat([-1, 1], 30)
-    model = NorMatchClassifier(**QUICK).fit(X, y)
+    with pytest.warns(
+        UserWarning, match=r"^y holds only 1 besides -1: -1 is taken as a class, .+ a second class"
+    ) as seen:
+        model = NorMatchClassifier(**QUICK).fit(X, y)
+    assert [warning.filename for warning in seen] == [__file__]
     assert model.classes_.tolist() == [-1, 1]
     assert model.score(X, y) > 0.9
 
