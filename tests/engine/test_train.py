@@ -89,6 +89,13 @@ def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Confi
     assert not set(split.validation) & set(split.unlabelled)
 
 
+def test_the_result_tells_labels_used_from_labels_known(finished: Run) -> None:
+    result, train_set = finished.result, prepare(finished.config).corpus.train
+    assert result["labels"] == 40
+    assert result["labels_by_class"] == dict.fromkeys(train_set.classes, 4)
+    assert sum(result["label_counts"].values()) == len(train_set) == 1437
+
+
 @pytest.mark.parametrize("method", methods.names())
 def test_the_same_seed_gives_the_same_bits(method: str, tiny_config: Config, tmp_path: Path) -> None:
     config = tiny_config.replace(method=method, steps=4)

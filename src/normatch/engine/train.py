@@ -141,10 +141,10 @@ def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] 
 def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
     save_model(loop.step.average.model, run.path)
-    test = loop.job.corpus.test
-    if test is not None:
-        p = logits(loop.step.average.model, loop.pool_of(test).inputs).softmax(1).cpu()
-        write_predictions(run.path / PREDICTIONS, test, p)
+    corpus, labelled = loop.job.corpus, loop.job.split.labelled
+    if corpus.test is not None:
+        p = logits(loop.step.average.model, loop.pool_of(corpus.test).inputs).softmax(1).cpu()
+        write_predictions(run.path / PREDICTIONS, corpus.test, p)
     scores = loop.evaluate()
     on = next(iter(loop.held_out), None)
     result: dict[str, Any] = {
@@ -153,9 +153,11 @@ def _finish(run: Run, loop: Loop) -> None:
         "n": len(loop.held_out[on]) if on else 0,
         "method": loop.config.method,
         "seed": loop.config.seed,
-        "labels": len(loop.job.split.labelled),
-        "label_counts": label_counts(loop.job.corpus.train),
-        "skipped": list(loop.job.corpus.skipped),
+        "labels": len(labelled),
+        "labels_by_class": label_counts(corpus.train.subset(labelled)),
+        # Of all training items, also those whose labels the run did not use: Run.how_to_test needs them.
+        "label_counts": label_counts(corpus.train),
+        "skipped": list(corpus.skipped),
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "hardware": loop.step.runtime.describe(),
