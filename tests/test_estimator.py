@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -210,6 +211,16 @@ def test_a_fit_is_short_and_its_averages_are_quick(kind: Any) -> None:
     epochs = {steps: kind(steps=steps)._config(TABLE).epoch for steps in (1, 9, 10, 237, 600)}
     assert epochs == {1: 1, 9: 1, 10: 1, 237: 23, 600: 60}
     assert config.epoch == config.steps // 10 == 30
+
+
+@pytest.mark.slow
+def test_parallel_processes_give_the_same_models() -> None:
+    X, y = DIGITS.data[:200], LABELS[:200]
+    models = [NorMatchClassifier(steps=3, batch=8, ratio=2, seed=seed) for seed in (4, 5)]
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
+        fitted = joblib.Parallel(2)(joblib.delayed(clone(model).fit)(X, y) for model in models)
+    for model, other in zip(models, fitted, strict=True):
+        np.testing.assert_array_equal(model.fit(X, y).predict_proba(X), other.predict_proba(X))
 
 
 def test_another_seed_gives_another_model() -> None:

@@ -199,7 +199,8 @@ class NorMatchClassifier(_Classifier):
     """NorMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D).
 
     ``y`` is −1 where the class is not known. Fitted attributes: ``classes_``, ``transduction_`` (the label of each
-    item, given or predicted), ``n_features_in_``.
+    item, given or predicted), ``n_features_in_``. Run fits in parallel processes, not in threads: these would share
+    torch's random generator.
 
     Parameters
     ----------
