@@ -21,6 +21,7 @@ from normatch.data.inspect import describe, inspect
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
 from normatch.errors import UserError
+from normatch.evaluate.score import score_run
 from normatch.methods.normatch import NorMatchSettings
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -83,10 +84,32 @@ def test_a_test_set_without_items_is_none(tmp_path: Path) -> None:
     assert choose(tmp_path / "p", changes={"on_bad_image": "skip"}).config.test_share == 0.2
 
 
+def test_a_test_set_without_labels_is_no_dead_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It gives no accuracy, so others are held out; where that is forbidden, the advice can be followed."""
+    data = tmp_path / "x.npz"
+    content = dict(np.load(arrays(data, test=100)))
+    np.savez(data, **content | {"test_y": np.full(100, -1)})
+    argv = ["train", "--data", str(data), *QUICK]
+    assert main([*argv, "--out", str(tmp_path / "chosen")]) == 0
+    said = capsys.readouterr().out
+    assert "100 test items without labels\n" in said
+    assert "8 of the 40 labelled items, to test on in place of the 100 test items, which have no labels\n" in said
+    assert "\naccuracy " in said
+    assert main([*argv, "--test-share", "0", "--out", str(tmp_path / "none")]) == 0
+    assert "\nno accuracy: train with --test-share 0.2, or add labelled test items to" in capsys.readouterr().out
+    assert main([*argv, "--test-share", "0.2", "--out", str(tmp_path / "followed")]) == 0
+    assert "\naccuracy " in capsys.readouterr().out
+    assert main(["eval", str(tmp_path / "followed")]) == 0
+    few = arrays(tmp_path / "few.npz", labelled=8, test=3)
+    np.savez(few, **dict(np.load(few)) | {"test_y": np.full(3, -1)})
+    assert "too few to hold some out" in choose(few).describe()
+    assert "too few to hold some out" in describe(inspect(str(few)))
+
+
 def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))
-    monkeypatch.setattr(choices, "load_corpus", lambda *_, **__: corpus)
+    monkeypatch.setattr(choices, "open_corpus", lambda *_, **__: corpus)
     (tmp_path / "x.npz").touch()
     made = choose(tmp_path / "x.npz")
     assert made.config.test_share == 0.01
@@ -160,6 +183,19 @@ def test_the_page_s_python_keeps_its_steps(tmp_path: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {}
     exec(code.replace("steps=200", "steps=2, batch=8, ratio=1, device='cpu'"), names)
     assert names["run"].config.steps == 2
+
+
+def test_one_plan_serves_runs_of_several_seeds(tmp_path: Path) -> None:
+    """Each run holds out the items that its own config names: the same as if it had read the data itself."""
+    made = choose(arrays(tmp_path / "x.npz", items=100), changes={"steps": 2, "batch": 8, "ratio": 1})
+    assert made.corpus is not None
+    assert (made.config.test_share, len(made.corpus.train), made.corpus.test) == (0.2, 100, None)
+    for seed in (0, 1):
+        config = made.config.replace(seed=seed)
+        run, alone = (train(config, tmp_path / f"{seed}{c is None}", corpus=c) for c in (made.corpus, None))
+        for file in ("model.safetensors", "predictions.csv", "split.json"):
+            assert (run.path / file).read_bytes() == (alone.path / file).read_bytes()
+        assert score_run(run.path, device="cpu")["accuracy"] == run.accuracy
 
 
 def test_what_a_config_changes_stays(tmp_path: Path) -> None:
@@ -257,6 +293,15 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
         choose(arrays(tmp_path / "x.npz"), minutes=0.1)
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
+
+
+def test_nothing_is_chosen_for_a_named_data_set_unless_asked_for(tmp_path: Path) -> None:
+    """Its recipe has the values that suit it: one that happens to be the draft's for own data is no open choice."""
+    config = recipes.digits().replace(batch=64, device="cpu")
+    assert config.batch == recipes.own("x").batch
+    made = plan(config, tmp_path / "run")
+    assert (made.config, made.chosen) == (config, ())
+    assert plan(config, tmp_path / "run", automatic=True).config.batch == 32
 
 
 def test_a_short_run_is_recorded_often_enough_for_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

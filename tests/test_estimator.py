@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -57,7 +58,11 @@ def test_tables_and_string_labels(kind: Any) -> None:
 def test_with_one_other_class_minus_one_is_a_class() -> None:
     X = np.concatenate([rng.normal(-2, 1, (30, 3)), rng.normal(2, 1, (30, 3))])
     y = np.repeat([-1, 1], 30)
-    model = NorMatchClassifier(**QUICK).fit(X, y)
+    with pytest.warns(
+        UserWarning, match=r"^y holds only 1 besides -1: -1 is taken as a class, .+ a second class"
+    ) as seen:
+        model = NorMatchClassifier(**QUICK).fit(X, y)
+    assert [warning.filename for warning in seen] == [__file__]
     assert model.classes_.tolist() == [-1, 1]
     assert model.score(X, y) > 0.9
 
@@ -206,6 +211,16 @@ def test_a_fit_is_short_and_its_averages_are_quick(kind: Any) -> None:
     epochs = {steps: kind(steps=steps)._config(TABLE).epoch for steps in (1, 9, 10, 237, 600)}
     assert epochs == {1: 1, 9: 1, 10: 1, 237: 23, 600: 60}
     assert config.epoch == config.steps // 10 == 30
+
+
+@pytest.mark.slow
+def test_parallel_processes_give_the_same_models() -> None:
+    X, y = DIGITS.data[:200], LABELS[:200]
+    models = [NorMatchClassifier(steps=3, batch=8, ratio=2, seed=seed) for seed in (4, 5)]
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
+        fitted = joblib.Parallel(2)(joblib.delayed(clone(model).fit)(X, y) for model in models)
+    for model, other in zip(models, fitted, strict=True):
+        np.testing.assert_array_equal(model.fit(X, y).predict_proba(X), other.predict_proba(X))
 
 
 def test_another_seed_gives_another_model() -> None:

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import inspect
 import io
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable
@@ -21,7 +20,7 @@ from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.recipes import own, recipes
 
-__all__ = ["named_fields", "option", "parse", "parse_action", "parse_run", "with_absolute_paths"]
+__all__ = ["named_fields", "option", "parse", "parse_action", "parse_run"]
 
 DEFAULT_RECIPE = "digits-40"
 """The recipe used when the command line names neither a recipe nor data."""
@@ -95,16 +94,6 @@ def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]
         # The recipe came after a flag, so only the full parse could find it: parse again with its defaults.
         given = _parse_from(_base(given.recipe, argv), given.recipe, verb, argv, own_options)
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given
-
-
-def with_absolute_paths(config: Config) -> Config:
-    """The config with absolute paths, so that a stored config is valid from any working directory."""
-
-    def absolute(path: Path | None) -> Path | None:
-        return None if path is None else Path(os.path.abspath(path.expanduser()))
-
-    data = config.data if config.data in sources else str(absolute(Path(config.data)))
-    return config.replace(data=data, unlabelled=absolute(config.unlabelled), data_root=absolute(config.data_root))
 
 
 def _base(recipe: str | None, argv: list[str]) -> Config:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
-from normatch.data import UNKNOWN, Corpus, Reading, Split, load_corpus
+from normatch.data import UNKNOWN, Corpus, Reading, Split, sources
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import nearly_equal
 from normatch.data.ignored import other_kinds
@@ -62,6 +62,7 @@ class Plan:
 
     config: Config
     corpus: Corpus | None = None
+    """All items: a test set is held out when a run begins, by the seed and the share of that run."""
     found: str = ""
     chosen: tuple[tuple[str, str, str], ...] = ()
     """Field, value and reason of each choice."""
@@ -81,20 +82,20 @@ def plan(
     *,
     resume: bool = False,
     fixed: Collection[str] = (),
-    automatic: bool = True,
+    automatic: bool | None = None,
     minutes: float | None = None,
     reading: Reading = DEFAULT,
 ) -> Plan:
-    """Read the data of a new run on your own data and choose what ``config`` leaves open.
+    """Read the data of a new run and, if it is your own, choose what ``config`` leaves open.
 
     Every field that differs from :func:`normatch.recipes.own` stays as it is. ``fixed`` names fields that stay although
     they have that value: ``fixed={"steps", "settings.alignment"}``. ``minutes`` is the time that training may take: the
     number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
     config, which repeats the run exactly, on this machine or another.
 
-    With ``automatic`` off, for a recipe of a named data set, the values of the recipe stay, except that a shortened run
-    logs metrics more often, and that ``minutes`` sets the fields that are not ``fixed``. A resumed run has nothing left
-    to choose.
+    The values of a recipe of a named data set stay, except that a shortened run logs metrics more often, and that
+    ``minutes`` sets the fields that are not ``fixed``. ``automatic`` is whether to choose; None is for your own data
+    only. A resumed run has nothing left to choose.
     """
     if resume:
         if minutes is not None:
@@ -102,6 +103,8 @@ def plan(
         return Plan(config)
     if minutes is not None and not (0 < minutes < math.inf):
         raise UserError(f"minutes is {minutes}: give a positive number, such as 10")
+    if automatic is None:
+        automatic = config.data not in sources
     fixed = _fixed(config, fixed) if automatic else frozenset(fixed)
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
@@ -127,26 +130,18 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
     _must_be_possible(config)
-    corpus = load_corpus(
-        config.data,
-        config.data_root,
-        unlabelled=config.unlabelled,
-        image_size=config.image_size,
-        largest=SIZES[-1] if device == "cuda" else SMALL,
-        on_bad=config.on_bad_image,
-        reading=reading,
-    )
+    corpus = open_corpus(config, reading, largest=SIZES[-1] if device == "cuda" else SMALL)
     choices = _Choices(config, frozenset(fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)
-    split_corpus = with_test_set(choices.config, corpus)
-    split = draw(choices.config, split_corpus)
-    _choose_alignment(choices, split_corpus, split)
+    to_learn_from = with_test_set(choices.config, corpus)
+    split = draw(choices.config, to_learn_from)
+    _choose_alignment(choices, to_learn_from, split)
     _choose_batch(choices, split, device)
     _choose_steps(choices, device)
     if corpus.train.is_images and config.augment.flip:
         choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
-    return Plan(choices.config, split_corpus, _found(config, corpus), tuple(choices.made))
+    return Plan(choices.config, corpus, _found(config, corpus), tuple(choices.made))
 
 
 def _must_be_possible(config: Config) -> None:
@@ -203,7 +198,7 @@ def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
 
 
 def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
-    if corpus.test is not None:
+    if corpus.test is not None and corpus.is_testable:
         choices.set("test_share", 0.0, f"{len(corpus.test):,} test items are there already", "0")
         return
     counts = label_counts(corpus.train)
@@ -213,7 +208,10 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
         choices.set("test_share", 0.0, why, "0")
         return
     share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
-    choices.set("test_share", share, f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on")
+    why = f"{math.ceil(labelled * share):,} of the {labelled:,} labelled items, to test on"
+    if corpus.test is not None:
+        why += f" in place of the {len(corpus.test):,} test items, which have no labels"
+    choices.set("test_share", share, why)
 
 
 def _choose_alignment(choices: _Choices, corpus: Corpus, split: Split) -> None:
@@ -303,7 +301,7 @@ def _found(config: Config, corpus: Corpus) -> str:
         f"{len(train) - labelled:,} unlabelled",
     ]
     if corpus.test is not None:
-        parts.append(f"{len(corpus.test):,} test items")
+        parts.append(f"{len(corpus.test):,} test items{'' if corpus.is_testable else ' without labels'}")
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
     ignored = passed_over(config.data, config.unlabelled)

@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's interface: fit on arrays with −1 for unlabelled, predict, score."""
 
 import abc
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -92,7 +93,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
     def fit(self, X: Any, y: Any) -> "_Classifier":
         """Train on the labelled items of ``X`` and learn from the others, where ``y`` is −1.
 
-        If y has fewer than two classes besides −1, then −1 is taken as a class too and no item is unlabelled.
+        If y has fewer than two classes besides −1, then −1 is taken as a class too and no item is unlabelled, because
+        scikit-learn's two classes may be −1 and 1; a warning says so.
         """
         inputs = self._inputs(X, reset=True)
         if y is None:
@@ -105,6 +107,13 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             raise UserError("y holds '-1' among strings, which would be a class: give y as an object array with -1")
         known = np.asarray(labels != UNKNOWN)
         if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
+            only = labels[known][0]
+            warnings.warn(
+                f"y holds only {only!s} besides {UNKNOWN}: {UNKNOWN} is taken as a class, and no item as unlabelled; "
+                f"label items of a second class if {UNKNOWN} means unlabelled, or give the class another number",
+                UserWarning,
+                stacklevel=2,
+            )
             known = np.ones(len(labels), dtype=bool)
         if not known.any():
             raise UserError("y holds no label: mark only what is unlabelled with -1")
@@ -190,7 +199,8 @@ class NorMatchClassifier(_Classifier):
     """NorMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D).
 
     ``y`` is −1 where the class is not known. Fitted attributes: ``classes_``, ``transduction_`` (the label of each
-    item, given or predicted), ``n_features_in_``.
+    item, given or predicted), ``n_features_in_``. Run fits in parallel processes, not in threads: these would share
+    torch's random generator.
 
     Parameters
     ----------

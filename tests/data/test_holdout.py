@@ -81,3 +81,11 @@ def test_parts_are_all_items_once() -> None:
     assert held.skipped == ("x.png",)
     with pytest.raises(UserError, match="brings its own test set"):
         hold_out(held, 0.25, 3)
+
+
+def test_a_test_set_without_labels_is_replaced() -> None:
+    dataset = Dataset(np.zeros((20, 2), np.float32), np.arange(20) % 2, ("a", "b"))
+    unknown = Dataset(np.ones((7, 2), np.float32), np.full(7, UNKNOWN), ("a", "b"))
+    held = hold_out(Corpus("toy", dataset, unknown), 0.25, 3)
+    assert held.test is not None
+    assert held.test.inputs.tolist() == [[0, 0]] * 5

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from normatch import recipes
 from normatch.cli import main
 from normatch.config import Config
-from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine import Run, prepare, train
 from normatch.engine.curves import pseudo_label_curves
 from normatch.engine.diagnosis import ONCE_SETTLED, START, Alarm, Case, Diagnosis
 from normatch.engine.loop import Loop
@@ -256,7 +256,8 @@ def test_an_alarm_is_raised_once_and_replay_gives_the_same() -> None:
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")  # some pixels are the same in all digits
 def test_the_reference_is_the_nearest_class_mean() -> None:
     config = recipes.digits().replace(validation=0.2)
-    train_set, split = open_corpus(config).train, prepare(config).split
+    job = prepare(config)
+    train_set, split = job.corpus.train, job.split
     x = train_set.inputs.reshape(len(train_set), -1).astype(float)
     rival = NearestCentroid().fit(x[split.labelled], train_set.labels[split.labelled])
     expected = rival.score(x[split.validation], train_set.labels[split.validation])

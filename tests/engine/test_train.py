@@ -71,7 +71,7 @@ def test_metrics_hold_losses_figures_and_accuracy(finished: Run) -> None:
 
 
 def test_predictions_are_the_kept_models(finished: Run) -> None:
-    corpus = open_corpus(finished.config)
+    corpus = prepare(finished.config).corpus
     assert corpus.test is not None
     p = load(finished.path).predict_proba(corpus.test.inputs)
     with (finished.path / "predictions.csv").open(newline="") as file:
@@ -84,10 +84,17 @@ def test_predictions_are_the_kept_models(finished: Run) -> None:
 
 def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Config) -> None:
     assert finished.config == tiny_config.replace(validation=0.1)
-    split, labels = finished.split, open_corpus(finished.config).train.labels
+    split, labels = finished.split, prepare(finished.config).corpus.train.labels
     assert np.bincount(labels[split.labelled]).tolist() == [4] * 10
     assert len(split.validation) == 144
     assert not set(split.validation) & set(split.unlabelled)
+
+
+def test_the_result_tells_labels_used_from_labels_known(finished: Run) -> None:
+    result, train_set = finished.result, prepare(finished.config).corpus.train
+    assert result["labels"] == 40
+    assert result["labels_by_class"] == dict.fromkeys(train_set.classes, 4)
+    assert sum(result["label_counts"].values()) == len(train_set) == 1437
 
 
 @pytest.mark.parametrize("method", methods.names())
@@ -268,7 +275,7 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
     for i, (data, prefix) in enumerate([("pets", ""), (str(tmp_path / "pets"), ""), ("lists/all.csv", "../pets/")]):
         changed = config.replace(data=data, unlabelled=None if i == 2 else config.unlabelled)
         run = train(changed, Path(f"run{i}"))
-        corpus = open_corpus(changed)
+        corpus = prepare(changed).corpus
         assert corpus.test is not None
         rows = read_table(run.path / "predictions.csv")
         assert list(rows[0]) == ["item", "file", "label", "probability", "truth"]
@@ -285,6 +292,29 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
         assert len({*files["labelled"], *files["validation"], *files["test"]}) == 15
         others = {*corpus.train.files, *corpus.test.files} - {f"{prefix}{name}" for name in listed}
         assert others == ({str(elsewhere)} if i == 2 else {"unlabeled/deep/x.png", "more/y.png"})
+
+
+def test_a_run_on_a_relative_path_can_be_used_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started from Python; the command line is not alone in storing absolute paths."""
+    rng = np.random.default_rng(0)
+    for folder in ("here", "here/more", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    np.savez("x.npz", images=rng.integers(0, 256, (40, 8, 8), np.uint8), labels=np.arange(40) % 2)
+    save_png(Path("more/y.png"), rng.integers(0, 256, (8, 8, 1), np.uint8))
+    config = own("x.npz").replace(
+        unlabelled=Path("more"), data_root=Path("sets"), steps=2, epoch=1, batch=4, ratio=1, test_share=0.25
+    )
+    run = train(config, tmp_path / "run")
+    stored = run.config
+    assert (stored.data, stored.unlabelled) == (str(tmp_path / "here/x.npz"), tmp_path / "here/more")
+    assert stored.data_root == tmp_path / "here/sets"
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert score_run(run.path, device="cpu")["accuracy"] == run.accuracy
+    (run.path / "result.json").unlink()
+    assert train(stored, run.path, resume=True).finished
+    with pytest.raises(UserError, match=r"data is 'cifar1O': no such .+; did you mean 'cifar10'\?"):
+        train(config.replace(data="cifar1O"), tmp_path / "other")
 
 
 @pytest.mark.parametrize("listed", ["pets", "pets.csv"])
@@ -418,7 +448,7 @@ def test_runs_from_before_files_were_named_are_read(tmp_path: Path) -> None:
 def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     corpus = open_corpus(tiny_config)
     few = Corpus("few", type(corpus.train)(corpus.train.inputs[:60], corpus.train.labels[:60], corpus.train.classes))
-    config = tiny_config.replace(labels=None, include_labelled=False)
+    config = tiny_config.replace(labels=None, include_labelled=False, test_share=0.0)
     with pytest.raises(UserError, match="needs unlabelled items"):
         prepare(config, few)
     Loop(prepare(config.replace(method="supervised"), few)).run(Silent(), quiet, None)
@@ -441,9 +471,8 @@ def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(
 ) -> None:
     corpus = open_corpus(tiny_config)
     few = Corpus("few", corpus.train.subset(np.arange(60)))
-    job = prepare(
-        tiny_config.replace(method="supervised", labels=None, include_labelled=False, steps=1, pool="host"), few
-    )
+    config = tiny_config.replace(method="supervised", labels=None, include_labelled=False, test_share=0.0)
+    job = prepare(config.replace(steps=1, pool="host"), few)
     seen: list[Embedding] = []
     monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append(embed()))
     Loop(job).run(Silent(), quiet, None)

@@ -41,6 +41,16 @@ def test_batches_change_nothing(batch: int) -> None:
     assert [row.agree for row in rows] == (p.argmax(1) == flow_p.argmax(1)).tolist()
 
 
+def test_a_flow_that_has_not_learnt_names_no_class() -> None:
+    """All its classes are equally likely, the first no more than the others."""
+    spec = ModelSpec("mlp", (5,), CLASSES, (0.0,) * 5, (1.0,) * 5, auxiliary=(HeadSpec("nfc", layers=2, hidden=8),))
+    torch.manual_seed(0)
+    rows = Predictor(Model(spec)).label(np.random.default_rng(0).normal(size=(30, 5)))
+    assert CLASSES[0] in {row.label for row in rows}
+    assert {(row.flow_label, row.agree) for row in rows} == {(None, False)}
+    assert [row.flow_probability for row in rows] == pytest.approx([1 / 3] * 30)
+
+
 def test_files_arrays_and_read_only_arrays_are_alike(tmp_path: Path) -> None:
     model = predictor()
     paths = [tmp_path / f"{i}.png" for i in range(23)]
@@ -89,7 +99,8 @@ def test_wrong_input_is_named() -> None:
 
 
 def test_the_flow_may_be_the_head() -> None:
-    spec = ModelSpec("mlp", (5,), CLASSES, (0.0,) * 5, (1.0,) * 5, head=HeadSpec("nfc", layers=2, hidden=8))
+    flow = HeadSpec("nfc", layers=2, hidden=8, means="normal")
+    spec = ModelSpec("mlp", (5,), CLASSES, (0.0,) * 5, (1.0,) * 5, head=flow)
     rows = Predictor(Model(spec)).label(np.random.default_rng(0).normal(size=(6, 5)))
     assert all(row.agree and row.flow_probability == row.probability for row in rows)
 

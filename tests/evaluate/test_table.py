@@ -80,11 +80,22 @@ def test_csv_and_parquet_say_the_same(run: str, here: Path, monkeypatch: pytest.
         for row, other in zip(rows, stored.to_pylist(), strict=True):
             assert row.pop("agree") == str(other.pop("agree")).lower()
             for name, value in row.items():
-                number = isinstance(other[name], float)
-                assert float(value) == pytest.approx(other[name], abs=1e-4) if number else value == str(other[name])
+                if isinstance(other[name], float):
+                    assert float(value) == pytest.approx(other[name], abs=1e-4)
+                else:
+                    assert value == ("" if other[name] is None else str(other[name]))
         expected = normatch.load(run).label(IMAGES)
         assert [row["label"] for row in rows] == [row.label for row in expected]
         assert [float(row["probability"]) for row in rows] == pytest.approx([r.probability for r in expected], abs=1e-5)
+
+
+def test_no_class_is_an_empty_field(here: Path) -> None:
+    rows = [Prediction("a.png", "cat", 0.75, None, 0.5, False, -3.0)]
+    for name in ("labels.csv", "labels.parquet"):
+        with table.written(Path(name), ("path", *Prediction._fields[1:])) as write:
+            write(rows)
+    assert Path("labels.csv").read_text().splitlines()[1] == "a.png,cat,0.750000,,0.500000,false,-3.000000"
+    assert pyarrow.parquet.read_table("labels.parquet")["flow_label"].to_pylist() == [None]
 
 
 def test_a_model_without_a_flow_has_fewer_columns(

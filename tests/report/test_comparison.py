@@ -57,6 +57,23 @@ def test_runs_of_other_seeds_drew_other_test_items(runs: dict[str, Path], tmp_pa
     assert "different seeds" in str(match.why_not)
 
 
+def test_one_place_may_have_several_names(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of before that were started from Python have relative paths."""
+    config = json.loads((runs["vectors"] / "config.json").read_text())
+    data = Path(config["data"])
+    monkeypatch.chdir(data.parent)
+    (tmp_path / "link").symlink_to(data.parent)
+    for i, name in enumerate((data.name, str(tmp_path / "link" / data.name), f"../{data.parent.name}/{data.name}")):
+        shutil.copytree(runs["vectors"], tmp_path / str(i))
+        (tmp_path / str(i) / "config.json").write_text(json.dumps(config | {"data": name}))
+    found = compare([runs["vectors"], *(tmp_path / str(i) for i in range(3))])
+    assert {match.p for match in found.matches} == {1.0}
+    assert found.same_data
+    assert found.settings == {}
+
+
 def test_names_tell_runs_apart(runs: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(runs["normatch"], tmp_path / "normatch")
     names = [row.name for row in compare([runs["normatch"], tmp_path / "normatch"]).runs]

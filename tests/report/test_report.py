@@ -18,7 +18,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_f
 
 from normatch.cli import main
 from normatch.engine import train
-from normatch.engine.job import open_corpus
+from normatch.engine.job import prepare
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.calibration import calibration_error
@@ -28,6 +28,7 @@ from normatch.recipes import own
 from normatch.report import numbers_of, write_report
 from normatch.report.evidence import gather
 from normatch.report.findings import curves_of, examine
+from normatch.report.sections.cases import NO_CLASS, disputed
 from normatch.report.sections.classes import classes
 from normatch.report.thinning import MOST_POINTS
 
@@ -167,7 +168,7 @@ def test_the_page_shows_these_numbers(runs: dict[str, Path], tmp_path: Path) -> 
 
 def test_calibration_is_that_of_the_predictions(runs: dict[str, Path]) -> None:
     run = Run.open(runs["validation"])
-    test = open_corpus(run.config).test
+    test = prepare(run.config).corpus.test
     assert test is not None
     p = load(run.path).predict_proba(test.inputs)
     found = numbers_of(run.path, device="cpu")["calibration"]
@@ -215,7 +216,7 @@ def test_disputed_items_are_those_named_differently(runs: dict[str, Path]) -> No
 def test_balance_counts_every_unlabelled_item(runs: dict[str, Path]) -> None:
     run = Run.open(runs["normatch"])
     found = numbers_of(run.path, device="cpu")["balance"]
-    truth = open_corpus(run.config).train.labels[run.split.unlabelled]
+    truth = prepare(run.config).corpus.train.labels[run.split.unlabelled]
     assert found["truth"] == np.bincount(truth, minlength=10).tolist()
     assert sum(found["pseudo"]) == found["n"] == found["of"] == found["known"] == len(truth)
     vectors = numbers_of(runs["vectors"], device="cpu")["balance"]
@@ -333,6 +334,24 @@ def test_accuracies_are_told_apart_by_whether_head_and_flow_agree(runs: dict[str
     assert found.accuracy_agree == accuracy_score(truth[agree], head[agree])
     assert found.accuracy_disagree == accuracy_score(truth[~agree], head[~agree])
     assert found.accuracy_auxiliary == accuracy_score(truth, other)
+
+
+def test_a_flow_that_has_not_learnt_agrees_with_nothing(runs: dict[str, Path]) -> None:
+    """It finds all classes equally likely, which is no agreement with a head that says the first."""
+    evidence = gather(runs["normatch"], device="cpu")
+    assert evidence.held_out is not None
+    opinions = dataclasses.replace(
+        evidence.held_out, logits=9 * np.eye(10)[np.zeros(360, int)], auxiliary=np.full((360, 10), 0.1)
+    )
+    findings = examine(dataclasses.replace(evidence, held_out=opinions))
+    assert findings.agreement is not None
+    assert (findings.agreement.agree, findings.agreement.accuracy_auxiliary) == (0, 0.0)
+    assert findings.disputed is not None
+    assert {(case.auxiliary, case.auxiliary_confidence) for case in findings.disputed} == {(None, 0.1)}
+    shown = disputed(findings, {})
+    assert shown is not None
+    assert "name the same class for 0 of 360" in shown
+    assert f">{NO_CLASS}</td>" in shown
 
 
 def test_labels_that_the_run_did_not_use_score_no_agreement(runs: dict[str, Path]) -> None:

@@ -3,14 +3,14 @@
 import shlex
 from pathlib import Path
 
-from normatch.arguments import named_fields, option, parse_run, with_absolute_paths
+from normatch.arguments import named_fields, option, parse_run
 from normatch.bars import decoding
 from normatch.choices import plan
 from normatch.data import Reading
 from normatch.engine import train as run_training
 from normatch.engine.progress import shown
 from normatch.engine.run import Moved, Run
-from normatch.engine.train import run_folder
+from normatch.engine.train import run_folder, with_absolute_paths
 from normatch.errors import resume_command
 
 __all__ = ["main"]

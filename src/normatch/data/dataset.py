@@ -86,6 +86,11 @@ class Corpus:
     facts: NDArray[Any] | None = None
     """Facts about the image files (:data:`normatch.images.FACTS`), training items first."""
 
+    @property
+    def is_testable(self) -> bool:
+        """Whether it has test items with a label: others give no accuracy."""
+        return self.test is not None and bool((self.test.labels != UNKNOWN).any())
+
 
 def nearly_equal(classes: Iterable[str]) -> list[str]:
     """A remark on each group of classes whose names differ only in case or blanks: most likely they are one class.

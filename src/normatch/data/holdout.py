@@ -34,8 +34,11 @@ def stratified(labels: NDArray[np.int64], share: float, seed: int, purpose: str)
 
 
 def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
-    """A corpus whose test set is ``share`` of its labelled training items, drawn by seed."""
-    if corpus.test is not None:
+    """A corpus whose test set is ``share`` of its labelled training items, drawn by seed.
+
+    A test set without labels is replaced: no run could be scored on it.
+    """
+    if corpus.is_testable:
         raise UserError(f"test_share is {share}, but data set {corpus.name!r} brings its own test set: leave it 0")
     train = corpus.train
     testing = stratified(train.labels, share, seed, "test")
@@ -55,5 +58,7 @@ def how_to_test(data: str, counts: Mapping[str, int]) -> str:
     kind = Path(data).suffix.lower()
     if data in sources or kind == ".csv":
         return first
-    place = "add test items to the file" if kind == ".npz" else "put labelled pictures into test/ beside train/"
+    place = (
+        "add labelled test items to the file" if kind == ".npz" else "put labelled pictures into test/ beside train/"
+    )
     return f"{first}, or {place}"

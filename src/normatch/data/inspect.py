@@ -214,7 +214,8 @@ def _remarks(report: dict[str, Any]) -> list[str]:
     if len(trained) < 2:
         remarks.append("training needs labelled items of at least two classes")
     else:
-        found = [describe_skew(trained), None if report["test"] else too_few(trained)]
+        testable = any(entry["test"] for entry in report["classes"])
+        found = [describe_skew(trained), None if testable else too_few(trained)]
         remarks += [remark for remark in found if remark]
     if not report["unlabelled"] and report["labelled"]:
         remarks.append("no unlabelled items: training can only learn from the labelled ones")

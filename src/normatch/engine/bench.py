@@ -16,7 +16,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.device import device_of
 from normatch.engine.graphs import capture
-from normatch.engine.job import Job, open_corpus, prepare
+from normatch.engine.job import Job, prepare
 from normatch.engine.loop import Loop
 from normatch.engine.machine import circumstances
 from normatch.engine.progress import Progress, quiet
@@ -59,8 +59,9 @@ def bench(
     if items is not None and items < 1:
         raise UserError(f"items is {items}: give a positive number of images")
     start = time.perf_counter()
-    if corpus is None:
-        corpus = _noise(config, items) if config.data in sources else open_corpus(config)
+    if corpus is None and config.data in sources:
+        # The noise stands for the items to learn from: none of it is held out.
+        config, corpus = config.replace(test_share=0.0), _noise(config, items)
     if device_of(config.device).type == "cuda":
         # First, because the choice between pools on the device and on the host depends on the free memory.
         _clear_gpu()
@@ -83,7 +84,7 @@ def bench(
             "method": config.method,
             "backbone": job.method.model.spec.backbone,
             "shape": job.method.model.spec.shape,
-            "items": len(corpus.train),
+            "items": len(job.corpus.train),
             "steps_per_second": rate,
             "repeats": rates,
             "steps_each": count,

@@ -14,6 +14,7 @@ from normatch.data.reading import DEFAULT
 from normatch.engine.feed import stays_on_host
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
+from normatch.images import SIZES
 from normatch.methods import Method, Task, methods
 from normatch.model import Model, ModelSpec
 from normatch.nets import find_backbone, suitable_backbone
@@ -36,25 +37,30 @@ class Job:
     """Whether the inputs stay in host memory."""
 
 
-def open_corpus(config: Config, reading: Reading = DEFAULT) -> Corpus:
-    """The data of a run; with ``test_share``, some items are held out as its test set."""
+def open_corpus(config: Config, reading: Reading = DEFAULT, *, largest: int = SIZES[-1]) -> Corpus:
+    """The data that the config names, as it is: :func:`with_test_set` holds out the test set of a run.
+
+    The two are separate because one reading serves runs of any ``seed`` and ``test_share``. ``largest`` is as for
+    :func:`normatch.data.load_corpus`.
+    """
     corpus = load_corpus(
         config.data,
         config.data_root,
         unlabelled=config.unlabelled,
         image_size=config.image_size,
+        largest=largest,
         on_bad=config.on_bad_image,
         reading=reading,
     )
-    return with_test_set(config, corpus)
-
-
-def with_test_set(config: Config, corpus: Corpus) -> Corpus:
-    """The corpus, with ``test_share`` of its labelled items held out for testing if that is not 0."""
     classes = corpus.train.classes
     if len(classes) < 2:
         has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
         raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
+    return corpus
+
+
+def with_test_set(config: Config, corpus: Corpus) -> Corpus:
+    """The corpus of a run: with ``test_share``, some items are held out by seed as its test set."""
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 
@@ -79,10 +85,11 @@ def draw(config: Config, corpus: Corpus) -> Split:
 def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
+    ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     """
     runtime = Runtime.of(config)
-    corpus = corpus or open_corpus(config)
+    corpus = with_test_set(config, corpus or open_corpus(config))
     on_host = stays_on_host(config.pool, corpus, runtime.device)
     split = draw(config, corpus)
     mean, std = _statistics(corpus.train)

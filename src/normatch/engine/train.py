@@ -1,5 +1,6 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from normatch.files import write_json
 from normatch.inference import logits
 from normatch.weights import save_model
 
-__all__ = ["MAY_DIFFER", "run_folder", "train"]
+__all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
 
 MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
@@ -49,15 +50,16 @@ def train(
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
     had never been stopped. The user's own data may have moved meanwhile: ``config`` then names its new place.
-    ``corpus`` is the config's data if already read, as by :func:`open_corpus`; otherwise it is read with the options
-    ``reading``. With ``turns`` the run gets ready, then waits for its turn; the wait does not count towards the run's
-    time.
+    ``corpus`` is the config's data if already read, as by :func:`open_corpus`, and may serve runs of several seeds;
+    otherwise it is read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the
+    wait does not count towards the run's time.
     """
     path = run_folder(config, out)
     if not resume:
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
-        run = Run.create(path, config, job.split, files_of(job.split, job.corpus))
+        # Not earlier: a message about data that is not found quotes it as it was given.
+        run = Run.create(path, with_absolute_paths(config), job.split, files_of(job.split, job.corpus))
         with run.alone():
             _train(run, job, None, progress, turns)
         return run
@@ -75,6 +77,16 @@ def train(
 def run_folder(config: Config, out: Path | str | None) -> Path:
     """The folder of a run: ``out``, or runs/NAME if that is None."""
     return Path(out) if out is not None else Path("runs") / config.name
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The config with absolute paths, so that a stored config is valid from any working directory."""
+
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else Path(os.path.abspath(path.expanduser()))
+
+    data = config.data if config.data in sources else str(absolute(Path(config.data)))
+    return config.replace(data=data, unlabelled=absolute(config.unlabelled), data_root=absolute(config.data_root))
 
 
 def _train(
@@ -129,10 +141,10 @@ def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] 
 def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
     save_model(loop.step.average.model, run.path)
-    test = loop.job.corpus.test
-    if test is not None:
-        p = logits(loop.step.average.model, loop.pool_of(test).inputs).softmax(1).cpu()
-        write_predictions(run.path / PREDICTIONS, test, p)
+    corpus, labelled = loop.job.corpus, loop.job.split.labelled
+    if corpus.test is not None:
+        p = logits(loop.step.average.model, loop.pool_of(corpus.test).inputs).softmax(1).cpu()
+        write_predictions(run.path / PREDICTIONS, corpus.test, p)
     scores = loop.evaluate()
     on = next(iter(loop.held_out), None)
     result: dict[str, Any] = {
@@ -141,9 +153,11 @@ def _finish(run: Run, loop: Loop) -> None:
         "n": len(loop.held_out[on]) if on else 0,
         "method": loop.config.method,
         "seed": loop.config.seed,
-        "labels": len(loop.job.split.labelled),
-        "label_counts": label_counts(loop.job.corpus.train),
-        "skipped": list(loop.job.corpus.skipped),
+        "labels": len(labelled),
+        "labels_by_class": label_counts(corpus.train.subset(labelled)),
+        # Of all training items, also those whose labels the run did not use: Run.how_to_test needs them.
+        "label_counts": label_counts(corpus.train),
+        "skipped": list(corpus.skipped),
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "hardware": loop.step.runtime.describe(),

@@ -5,11 +5,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data import UNKNOWN
 from normatch.evaluate.calibration import calibration_error
 
-__all__ = ["confusion", "per_class", "scores"]
+__all__ = ["agreement", "confusion", "named", "per_class", "scores"]
 
 Probabilities = NDArray[np.floating[Any]]
+
+
+def named(p: Probabilities) -> NDArray[np.int64]:
+    """The class that each row of probabilities (N, K) names: the likeliest, or UNKNOWN if several are.
+
+    The rule of the consensus in training, for a second opinion: an untrained flow, which finds all classes equally
+    likely, has none.
+
+    >>> named(np.array([[0.2, 0.8], [0.5, 0.5]])).tolist()
+    [1, -1]
+    """
+    shared = (p == p.max(1, keepdims=True)).sum(1) > 1
+    return np.where(shared, UNKNOWN, p.argmax(1))
+
+
+def agreement(p: Probabilities, q: Probabilities) -> NDArray[np.bool_]:
+    """(N,) whether two classifiers name the same class; one that names none agrees with nothing."""
+    first = named(p)
+    return np.asarray((first != UNKNOWN) & (first == named(q)))
 
 
 def scores(p: Probabilities, labels: NDArray[np.int64], classes: tuple[str, ...]) -> dict[str, Any]:

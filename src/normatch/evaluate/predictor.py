@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normatch.data import Files, Items, OnBad, Rows
+from normatch.data import UNKNOWN, Files, Items, OnBad, Rows
 from normatch.device import device_of
 from normatch.errors import UserError
+from normatch.evaluate.metrics import agreement, named
 from normatch.model import Model
 from normatch.weights import load_model
 
@@ -34,8 +35,9 @@ class Prediction(NamedTuple):
     probability: float
     """The probability of that class."""
     flow_label: str | None = None
-    """The likeliest class according to the flow, a second, generative classifier."""
+    """The likeliest class according to the flow, a second, generative classifier; None if several are."""
     flow_probability: float | None = None
+    """The largest probability that the flow gives."""
     agree: bool | None = None
     """Whether both name the same class."""
     flow_log_density: float | None = None
@@ -81,17 +83,14 @@ class Predictor:
         """The predictions for the items, batch by batch."""
         for names, x in self._batches(items, batch):
             with torch.inference_mode():
-                p, flow_p, density = self.model.opinions(x)
-            columns = [names, *self._best(p)]
-            if flow_p is not None and density is not None:
-                second = self._best(flow_p)
-                agree = [a == b for a, b in zip(columns[1], second[0], strict=True)]
-                columns += [*second, agree, density.tolist()]
+                opinions = self.model.opinions(x)
+            p = _array(opinions.probabilities)
+            columns: list[Sequence[Any]] = [names, [self.classes[k] for k in p.argmax(1)], p.max(1).tolist()]
+            if opinions.flow_probabilities is not None and opinions.flow_log_density is not None:
+                q = _array(opinions.flow_probabilities)
+                labels = [self.classes[k] if k != UNKNOWN else None for k in named(q)]
+                columns += [labels, q.max(1).tolist(), agreement(p, q).tolist(), opinions.flow_log_density.tolist()]
             yield [Prediction(*row) for row in zip(*columns, strict=True)]
-
-    def _best(self, p: Tensor) -> tuple[list[str], list[float]]:
-        probability, k = p.float().max(1)
-        return [self.classes[i] for i in k.tolist()], probability.tolist()
 
     def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Items:
         shape = self.model.spec.shape
@@ -120,3 +119,7 @@ class Predictor:
                 # torch has no read-only tensors, so a read-only memory map is copied.
                 x = torch.from_numpy(np.require(inputs, requirements=["C", "W"])).to(device, non_blocking=True)
                 yield names, x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+def _array(p: Tensor) -> NDArray[np.float32]:
+    return p.float().cpu().numpy()

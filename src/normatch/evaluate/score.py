@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
-from normatch.engine.job import open_corpus
+from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
@@ -32,7 +32,7 @@ def score_run(
     run = Run.open(path)
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
-    corpus = open_corpus(config, reading)
+    corpus = with_test_set(config, open_corpus(config, reading))
     must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
     which, _, items = held_out(run, corpus, on)
     return {"evaluated_on": which} | scores(model.predict_proba(items.inputs), items.labels, items.classes)

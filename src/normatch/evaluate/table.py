@@ -107,6 +107,8 @@ def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
 
 
 def _text(value: object) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.6f}" if isinstance(value, float) else str(value)

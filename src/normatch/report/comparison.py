@@ -1,5 +1,6 @@
 """Compare runs: settings that differ, accuracies, and paired tests on the same test items."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from normatch.columns import aligned
-from normatch.config import flat, to_json
+from normatch.config import Config, flat, to_json
+from normatch.data import sources
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
@@ -74,7 +76,8 @@ def compare(paths: Sequence[Path]) -> Comparison:
         raise UserError(f"{twice} is given twice: name each run once")
     names = _names(paths)
     rows = tuple(_compared_run(name, run) for name, run in zip(names, runs, strict=True))
-    configs = [flat(to_json(run.config)) for run in runs]
+    places = [_resolved(run.config) for run in runs]
+    configs = [flat(to_json(config)) for config in places]
     fields = dict.fromkeys(field for config in configs for field in config if field != "name")
     differing = [field for field in fields if len({str(c[field]) for c in configs if field in c}) > 1]
     answers = [read_answers(run, tuple(read_json(run.path / "model.json")["classes"])) for run in runs]
@@ -84,7 +87,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     )
     return Comparison(
         runs=rows,
-        same_data=len({run.config.data for run in runs}) == 1,
+        same_data=len({config.data for config in places}) == 1,
         settings={field: [config.get(field) for config in configs] for field in differing},
         matches=matches,
     )
@@ -165,6 +168,16 @@ def _compared_run(name: str, run: Run) -> ComparedRun:
     )
 
 
+def _resolved(config: Config) -> Config:
+    """The config with its own data under one name: as given, a place may be relative, or a link to another."""
+
+    def resolved(place: str | Path) -> str:
+        return os.path.realpath(Path(place).expanduser())
+
+    data = config.data if config.data in sources else resolved(config.data)
+    return config.replace(data=data, unlabelled=config.unlabelled and Path(resolved(config.unlabelled)))
+
+
 Side = tuple[str, Run, Answers | None]
 
 
@@ -179,7 +192,7 @@ def _match(first: Side, second: Side) -> Match:
 
 def _why_not_comparable(first: Side, second: Side) -> str | None:
     """Why two runs do not have the same test items (same data, same draw, same classes); None if they have."""
-    a, b = first[1].config, second[1].config
+    a, b = _resolved(first[1].config), _resolved(second[1].config)
     if first[2] is None or second[2] is None:
         return f"{first[0] if first[2] is None else second[0]} has no labelled test items"
     if a.data != b.data:

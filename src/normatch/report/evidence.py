@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Pool
 from normatch.device import Device, device_of
-from normatch.engine.job import open_corpus
+from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, must_be_the_same, read_answers
@@ -113,7 +113,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Eviden
     unlabelled: Predicted | None = None
     gone: str | None = None
     try:
-        corpus = open_corpus(config)
+        corpus = with_test_set(config, open_corpus(config))
         must_be_the_same(run, corpus, model.spec, answers)
     except (UserError, OSError) as error:
         gone = str(error)

@@ -11,7 +11,7 @@ from normatch.config import to_json
 from normatch.data import UNKNOWN
 from normatch.evaluate.answers import Answers
 from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_gap, reliability, soften
-from normatch.evaluate.metrics import confusion, per_class
+from normatch.evaluate.metrics import agreement, confusion, named, per_class
 from normatch.report.evidence import Evidence, Predicted
 from normatch.report.thinning import Curve, averaged
 from normatch.seeding import permutation
@@ -79,6 +79,7 @@ class ShownItem:
     head: str
     head_confidence: float
     auxiliary: str | None
+    """None if there is no auxiliary classifier, or if it finds several classes likeliest."""
     auxiliary_confidence: float | None
     file: str | None = None
     """Its path in the data's folder; None if it is not a file, or the data could not be read."""
@@ -244,9 +245,9 @@ def _agreement(evidence: Evidence) -> Agreement | str:
         return f"{evidence.config.method} has no second classifier to disagree with the head."
     if items is None or items.auxiliary is None:
         return evidence.gone_or("There are no items to look at.")
-    head, other = items.logits.argmax(1), items.auxiliary.argmax(1)
+    head, other = items.logits.argmax(1), named(items.auxiliary)
     labels = items.dataset.labels if items.which != "unlabelled" else np.full(len(head), UNKNOWN)
-    agree, known = head == other, labels != UNKNOWN
+    agree, known = agreement(items.p, items.auxiliary), labels != UNKNOWN
 
     def accuracy(guess: NDArray[np.int64], where: NDArray[np.bool_]) -> float | None:
         return float((guess == labels)[where & known].mean()) if (where & known).any() else None
@@ -262,13 +263,13 @@ def _agreement(evidence: Evidence) -> Agreement | str:
 
 
 def _disputed(evidence: Evidence) -> list[ShownItem]:
-    """Items for which both name different classes, those of largest total variation ½ Σ |p_d − p_n| first."""
+    """Items for which both do not name the same class, those of largest total variation ½ Σ |p_d − p_n| first."""
     items = evidence.shown
     assert items is not None
     assert items.auxiliary is not None
     p, q = items.p, items.auxiliary
     distance = np.abs(p - q).sum(1) / 2
-    rows = np.flatnonzero(p.argmax(1) != q.argmax(1))
+    rows = np.flatnonzero(~agreement(p, q))
     return _cases(evidence, items, rows[np.argsort(-distance[rows], kind="stable")][:MOST_CASES])
 
 
@@ -294,6 +295,7 @@ def _errors(evidence: Evidence, answers: Answers) -> list[ShownItem]:
 
 def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> list[ShownItem]:
     names, p, q = evidence.classes, items.p, items.auxiliary
+    other = named(q) if q is not None else np.full(len(p), UNKNOWN)
     labels, files = items.dataset.labels, items.dataset.files
     return [
         ShownItem(
@@ -301,7 +303,7 @@ def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> lis
             truth=names[labels[row]] if labels[row] != UNKNOWN else None,
             head=names[p[row].argmax()],
             head_confidence=float(p[row].max()),
-            auxiliary=names[q[row].argmax()] if q is not None else None,
+            auxiliary=names[other[row]] if other[row] != UNKNOWN else None,
             auxiliary_confidence=float(q[row].max()) if q is not None else None,
             file=str(files[row]) if files is not None else None,
         )

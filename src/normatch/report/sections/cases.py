@@ -11,6 +11,9 @@ __all__ = ["disputed", "errors"]
 Pictures = dict[int, str]
 """Data URIs of the items shown, by number; empty for feature vectors or if the data could not be read."""
 
+NO_CLASS = "–"
+"""What a classifier says that finds several classes likeliest."""
+
 
 def disputed(findings: Findings, pictures: Pictures) -> str | None:
     """How often both classifiers agree, their accuracies then and otherwise, and the most disputed items."""
@@ -49,9 +52,9 @@ def _card(case: ShownItem, picture: str, kind: str, second: str | None) -> str:
     alt = escape(f"{kind} {case.file or f'item {case.item}'}: {_said(case, second)}")
     image = f'<img src="{picture}" alt="{alt}">'
     facts = element("dt", "head") + _claim(case.head, case.head_confidence)
-    if case.auxiliary is not None:
+    if case.auxiliary_confidence is not None:
         facts += element("dt", str(second))
-        facts += _claim(case.auxiliary, case.auxiliary_confidence)
+        facts += _claim(case.auxiliary or NO_CLASS, case.auxiliary_confidence)
     if case.truth is not None:
         facts += element("dt", "truth") + element("dd", element("strong", escape(case.truth)))
     called = escape(case.file or f"item {case.item}")
@@ -65,15 +68,15 @@ def _claim(name: str, confidence: float | None) -> str:
 def _listed(cases: list[ShownItem], kind: str, second: str | None) -> str:
     head = ["item", "truth", "head", "confidence"]
     rows = [[case.file or str(case.item), case.truth or "–", case.head, share(case.head_confidence)] for case in cases]
-    if any(case.auxiliary for case in cases):
+    if any(case.auxiliary_confidence is not None for case in cases):
         head += [str(second), "confidence"]
         for row, case in zip(rows, cases, strict=True):
-            row += [case.auxiliary or "–", share(case.auxiliary_confidence)]
+            row += [case.auxiliary or NO_CLASS, share(case.auxiliary_confidence)]
     return figure(f"{kind} items", table(f"{kind} items", head, rows))
 
 
 def _said(case: ShownItem, second: str | None) -> str:
     said = f"the head says {case.head} ({case.head_confidence:.0%})"
-    if case.auxiliary is not None:
-        said += f", the {second} {case.auxiliary} ({case.auxiliary_confidence:.0%})"
+    if case.auxiliary_confidence is not None:
+        said += f", the {second} {case.auxiliary or NO_CLASS} ({case.auxiliary_confidence:.0%})"
     return said + (f", the truth is {case.truth}" if case.truth is not None else "")
