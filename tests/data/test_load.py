@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from normatch.data import data_root, find_images, load_corpus
+from normatch.data.load import passed_over
 from normatch.errors import UserError
 from tests.data.original_formats import (
     DIGITS,
@@ -127,6 +128,20 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert f"class folder {tmp_path / 'ape'} has folders in it" in complaint(tmp_path)
     save_png(tmp_path / "Train" / "bee" / "1.png", random_bytes(9, 9, 3))
     assert f"{tmp_path / 'Train'} has folders in it: if it is no class, call it 'train'" in complaint(tmp_path)
+
+
+def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None:
+    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / "bee" / "1.png", random_bytes(9, 9, 3))
+    for run in ("runs/first", "mine"):
+        (tmp_path / run / "checkpoint").mkdir(parents=True)
+        for name in ("config.json", "split.json"):
+            (tmp_path / run / name).write_text("{}")
+    assert load_corpus(str(tmp_path)).train.classes == ("ape", "bee")
+    assert passed_over(str(tmp_path)).kinds == {}
+    # A folder of pictures stays a class, whatever else is in it.
+    save_png(tmp_path / "mine" / "1.png", random_bytes(9, 9, 3))
+    assert "mine has folders in it" in complaint(tmp_path)
 
 
 def test_test_images_of_an_unknown_class(tmp_path: Path) -> None:

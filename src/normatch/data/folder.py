@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.ignored import leads_to, other_files
+from normatch.data.ignored import holds_runs, leads_to, other_files
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
@@ -100,6 +100,9 @@ def list_folder(where: Path) -> Listing:
     for folder in _folders(where):
         if not _is_unlabelled(folder):
             images = _images(folder)
+            if not images and holds_runs(folder):
+                # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
+                continue
             if folder.name.lower() in PARTS and folder.name not in PARTS and _folders(folder):
                 raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
             if not images or _folders(folder):

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored", "leads_to", "other_files", "other_kinds"]
+__all__ = ["Ignored", "find_ignored", "holds_runs", "leads_to", "other_files", "other_kinds"]
 
 SHOWN = 5
+
+OF_A_RUN = ("config.json", "split.json")
+"""The files that every run's folder has from the start: whoever trains inside the data's folder leaves runs there."""
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """The files that are not read, except for hidden files."""
+    """The files that are not read, except for hidden files and those of runs."""
 
     kinds: dict[str, int]
     """Number of files of each other kind by suffix, the most frequent first."""
@@ -42,6 +45,8 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
         if _identity(folder) in seen:
             continue
         seen.add(_identity(folder))
+        if _is_run(folder):
+            continue
         for entry in _entries(folder):
             if leads_to(entry.is_dir):
                 # Follow only links that the listing followed: others could lead anywhere.
@@ -76,6 +81,11 @@ def other_kinds(kinds: dict[str, int]) -> str:
     return f"{files} ignored: {named}{more}"
 
 
+def holds_runs(folder: Path) -> bool:
+    """Whether ``folder`` is the folder of a run, or one of its folders is."""
+    return _is_run(folder) or any(_is_run(folder / e.name) for e in _entries(folder) if leads_to(e.is_dir))
+
+
 def leads_to(kind: Callable[[], bool]) -> bool:
     """The result of an entry's ``is_dir`` or ``is_file``, but False for a link loop, for which they raise."""
     try:
@@ -84,6 +94,10 @@ def leads_to(kind: Callable[[], bool]) -> bool:
         if error.errno != errno.ELOOP:
             raise
         return False
+
+
+def _is_run(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in OF_A_RUN)
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:
