@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GREY",
-    "LEFT_OUT",
     "SUFFIXES",
     "VERSION",
+    "BadImages",
     "Channels",
     "Size",
     "Unreadable",
@@ -29,6 +29,7 @@ __all__ = [
     "header",
     "memory_for",
     "open_upright",
+    "or_skipped",
     "resize_all",
 ]
 
@@ -45,8 +46,6 @@ Size = int | tuple[int, int]
 GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 DEEP = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
 
-LEFT_OUT = "or leave such out with --on-bad-image skip"
-
 STRIP = 1 << 24
 """Pixels of a scaled picture above which only its middle is scaled: a strip one pixel high has gigabytes of them."""
 
@@ -54,14 +53,30 @@ ORIENTATION = 0x0112
 """The Exif tag for the orientation; values 5 to 8 are quarter turns, which swap width and height."""
 
 
-class Unreadable(UserError):
+class BadImages(UserError):
+    """Image files that cannot be read."""
+
+
+@contextmanager
+def or_skipped() -> Iterator[None]:
+    """Within the block, the error of unreadable images also names the flag that leaves them out.
+
+    For the commands that have it; Python's functions and other commands that read images do not.
+    """
+    try:
+        yield
+    except BadImages as error:
+        raise UserError(f"{error}, or leave such out with --on-bad-image skip") from error
+
+
+class Unreadable(BadImages):
     """An image file that cannot be decoded: ``why``, and ``lasting`` if that is a property of the file itself."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         self.why = _why(path, error)
         # Lack of memory and other system errors, such as a lost network drive, may be gone the next time.
         self.lasting = not isinstance(error, MemoryError) and getattr(error, "errno", None) in (None, errno.ENOENT)
-        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it, {LEFT_OUT}")
+        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it")
 
 
 def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint8]:
