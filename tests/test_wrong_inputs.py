@@ -116,6 +116,16 @@ def replaced(file: str, content: bytes) -> Make:
     return lambda where: (where / "run" / file).write_bytes(content)
 
 
+def cut(file: str, lines: int) -> Make:
+    """A run one of whose files ends after some lines."""
+
+    def make(where: Path) -> None:
+        path = where / "run" / file
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+
+    return make
+
+
 def removed(*files: str) -> Make:
     def make(where: Path) -> None:
         for file in files:
@@ -386,6 +396,18 @@ WRONG = {
     "no run to score": Wrong("eval nowhere", "nowhere is no run"),
     "an unfinished run to score": Wrong(
         "eval run", "run is not finished (it has no model.json)", removed("model.json"), "digits"
+    ),
+    "predictions that end early": Wrong(
+        "report run",
+        "run/predictions.csv has 49 test items whose class is known, but result.json counts 360: restore it",
+        cut("predictions.csv", 50),
+        "digits",
+    ),
+    "predictions that end early, not changed data": Wrong(
+        "eval run", "run/predictions.csv has 49 test items", cut("predictions.csv", 50), "digits"
+    ),
+    "predictions without a heading": Wrong(
+        "report run", "run/predictions.csv cannot be read", cut("predictions.csv", 0), "digits"
     ),
     "nothing held out": Wrong("eval run --on validation", "has no validation items", uses="digits"),
     "data that is gone": Wrong("eval run", "no such folder or file", uses="vectors"),

@@ -34,7 +34,10 @@ class Answers:
 def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
     """The predictions in ``predictions.csv`` for test items whose class is known; None if there are none."""
     path = run.path / PREDICTIONS
-    lines = read_predictions(path, classes) if path.is_file() else []
+    if not path.is_file():
+        return None
+    lines = read_predictions(path, classes)
+    _must_be_complete(run, len(lines))
     if not lines:
         return None
     items, guess, confidence, labels = map(np.array, zip(*lines, strict=True))
@@ -57,3 +60,17 @@ def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers
         known = test.labels[test.labels != UNKNOWN] if test is not None else np.zeros(0, dtype=np.int64)
         if not np.array_equal(known, answers.labels):
             raise UserError(f"{changed}: its test items are others now; restore them")
+
+
+def _must_be_complete(run: Run, lines: int) -> None:
+    """Raise UserError if ``predictions.csv`` has another number of items of known class than the result counts."""
+    # The result is written last: while it is missing, eval can still score the weights.
+    if not run.finished:
+        return
+    result = run.result
+    counted = result["n"] if result["evaluated_on"] == "test" else 0
+    if lines != counted:
+        raise UserError(
+            f"{run.path / PREDICTIONS} has {lines:,} test items whose class is known, but result.json counts "
+            f"{counted:,}: restore it"
+        )
