@@ -9,7 +9,7 @@ from pathlib import Path
 
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored", "holds_runs", "leads_to", "other_files", "other_kinds"]
+__all__ = ["Ignored", "find_ignored", "holds_runs", "leads_to", "other_files", "other_kinds", "say_ignored"]
 
 SHOWN = 5
 
@@ -59,6 +59,21 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
             elif _identity(entry.path) not in known:
                 elsewhere.append(folder / entry.name)
     return Ignored(dict(kinds.most_common()), *(sorted(map(str, places)) for places in (dangling, elsewhere)))
+
+
+def say_ignored(ignored: Ignored) -> list[str]:
+    """A line for each kind of ignored file that there is.
+
+    >>> say_ignored(Ignored({".txt": 1}, ["a/old.png"], ["a/more", "a/next", "b/1.png"]))[1:]
+    ['ignored, a broken link: a/old.png', 'ignored, outside the folders that are read: a/more and 2 more']
+    """
+    places = {"a broken link": ignored.dangling, "outside the folders that are read": ignored.elsewhere}
+    named = [
+        f"ignored, {why}: {found[0]}" + (f" and {len(found) - 1:,} more" if len(found) > 1 else "")
+        for why, found in places.items()
+        if found
+    ]
+    return [other_kinds(ignored.kinds), *named] if ignored.kinds else named
 
 
 def other_files(places: Iterable[Path]) -> str:
