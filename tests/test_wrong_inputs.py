@@ -169,6 +169,16 @@ WRONG = {
         "pets/Test has folders in it: if it is no class, call it 'test'",
         pictures("pets/Test/cat/1.png", "pets/Train/cat/1.png", "pets/Train/dog/1.png"),
     ),
+    "classes beside a test set": Wrong(
+        "train --data pets",
+        "pets/test has folders in it: if it is no class, move the class folders beside it into pets/train\n",
+        pictures("pets/cat/1.png", "pets/dog/1.png", "pets/test/cat/1.png"),
+    ),
+    "classes beside a validation set": Wrong(
+        "train --data pets",
+        "beside it into pets/train, and call this one pets/test if it is to test on",
+        pictures("pets/cat/1.png", "pets/dog/1.png", "pets/Val/cat/1.png"),
+    ),
     "a word where there is no label": Wrong(
         "train --data list.csv",
         "line 2: the label is 'unlabeled'; leave it empty",
