@@ -83,10 +83,16 @@ class Run:
 
     @staticmethod
     def must_be_new(path: Path) -> None:
+        """Raise UserError, before anything is read for it, if the run cannot be made at ``path``."""
         if (path / "config.json").is_file():
             raise UserError(f"{path} exists already: continue it with --resume, or choose another --out")
         if path.exists():
             raise UserError(f"{path} exists already and is no run: choose another --out")
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            raise UserError(
+                f"cannot make the folder {path} ({parent} is no folder that can be written to): choose another --out"
+            )
 
     @classmethod
     def open(cls, path: Path) -> "Run":
