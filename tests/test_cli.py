@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -317,11 +318,12 @@ def test_stopped_by_hand_it_says_how_to_go_on(
     assert main(["train", "--out", str(tmp_path / "my run"), "--resume"]) == 0
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(path: Path, content: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     out = tmp_path / "run"
     quick = ["--steps", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -329,5 +331,5 @@ def test_a_full_disk_is_one_line(
         patch.setattr(Path, "write_bytes", full)
         assert main(["train", "digits-40", *quick, "--out", str(out)]) == 2
     checkpoint = out / "checkpoint" / "step-00000001.safetensors"
-    assert f"normatch: {checkpoint}: No space left on device; " in capsys.readouterr().err.splitlines()[-1]
+    assert f"normatch: {checkpoint}: {os.strerror(number)}; " in capsys.readouterr().err.splitlines()[-1]
     assert main(["train", "--resume", "--out", str(out)]) == 0
