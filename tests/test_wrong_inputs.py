@@ -160,6 +160,8 @@ WRONG = {
     "a folder with a blank where a recipe belongs": Wrong(
         "train 'my pets'", "give your own data as --data 'my pets'", folders("my pets")
     ),
+    "no data at all": Wrong("train --data ''", "data is '': give a folder of images", pictures("a/1.png", "b/1.png")),
+    "no data to inspect": Wrong("data inspect ''", "data is '': give a folder of images", pictures("a/1.png")),
     "a backbone for own data": Wrong("train --data pets --backbone resnet18", "did you mean 'resnet-18'?", pets),
     "a backbone that takes no pictures": Wrong(
         "train --data pets --backbone mlp", "backbone 'mlp' does not take", pets
