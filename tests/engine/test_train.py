@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing_behind(
         with pytest.raises(OSError, match="No space left"):
             train(tiny_config, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-    assert train(tiny_config.replace(steps=1), tmp_path / "run").finished
+    assert ", 1 step in " in train(tiny_config.replace(steps=1), tmp_path / "run").describe()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tiny_config: Config, tmp_path: Path) -> None:

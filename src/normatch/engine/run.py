@@ -179,7 +179,8 @@ class Run:
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
         warned = f", warnings: {names} (see warnings.json)" if names else ""
-        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
+        steps = f"{result['steps']} {'step' if result['steps'] == 1 else 'steps'}"
+        return f"{reached}{steps} in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
 
     @property
     def warnings(self) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from normatch.columns import aligned
+from normatch.columns import aligned, counted
 from normatch.config import Config
 from normatch.device import Device
 from normatch.engine.job import open_corpus
@@ -98,7 +98,7 @@ class Plan:
                 f"{titles}: {self.budget.describe()}, into {self.out}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {recipe} is left out: {why}" for recipe, why in self.missing.items()),
-                f"{len(self.runs)} runs, {finished} finished; about {to_go} to go{side}",
+                f"{counted(len(self.runs), 'run')}, {finished} finished; about {to_go} to go{side}",
             ]
         )
 
