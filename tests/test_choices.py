@@ -152,6 +152,14 @@ def test_images_that_are_passed_over_are_named(tmp_path: Path) -> None:
     assert named in choose(data).describe()
 
 
+def test_a_test_set_that_is_read_as_a_class_is_named(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [20] * 10)
+    shutil.copytree(data / "cat", data / "test")
+    remark = "! 'test' is read as a class: if its pictures are to test on, sort them into test/<class> beside"
+    assert remark in choose(data).describe()
+    assert remark in describe(inspect(str(data)))
+
+
 def test_classes_that_may_be_one_are_named(tmp_path: Path) -> None:
     data = pictures(tmp_path / "p", [20] * 10)
     assert "!" not in choose(data).describe()

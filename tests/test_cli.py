@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import normatch
 from normatch.arguments import parse_run
 from normatch.cli import main
 from normatch.cli.main import VERBS
@@ -92,7 +94,9 @@ def test_predict_labels_files_and_folders(run: Path, tmp_path: Path, capsys: pyt
 
     (pictures / "page.jpg").write_text("<html>")
     out.unlink()
-    assert "page.jpg" in error_of(capsys, "predict", str(run), str(pictures), "--out", str(out))
+    message = error_of(capsys, "predict", str(run), str(pictures), "--out", str(out))
+    assert "page.jpg" in message
+    assert message.endswith("replace or remove it, or leave such out with --on-bad-image skip\n")
     assert not out.exists()
     assert "nowhere" in error_of(capsys, "predict", str(run), str(tmp_path / "nowhere"))
 
@@ -183,11 +187,30 @@ def test_own_folder_with_an_unreadable_image(tmp_path: Path, capsys: pytest.Capt
             Image.fromarray(picture).save(tmp_path / "pets" / name / f"{i}.png")
     (tmp_path / "pets" / "dog" / "broken.png").write_text("not a picture")
     argv = ["train", *QUICK, "--data", str(tmp_path / "pets"), "--out", str(tmp_path / "run")]
-    assert "broken.png" in error_of(capsys, *argv)
+    message = error_of(capsys, *argv)
+    assert "broken.png" in message
+    assert message.endswith("replace or remove it, or leave such out with --on-bad-image skip\n")
     assert main([*argv, "--on-bad-image", "skip"]) == 0
     assert "1 unreadable image skipped" in capsys.readouterr().out
     (skipped,) = json.loads((tmp_path / "run" / "result.json").read_text())["skipped"]
     assert "broken.png" in skipped
+
+
+def test_what_has_no_flag_to_skip_unreadable_images_recommends_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for i in range(10):
+            Image.new("L", (16, 16), 9 * i).save(tmp_path / "pets" / name / f"{i}.png")
+    run = tmp_path / "run"
+    assert main(["train", *QUICK, "--data", str(tmp_path / "pets"), "--out", str(run)]) == 0
+    capsys.readouterr()
+    broken = tmp_path / "pets" / "cat" / "3.png"
+    broken.write_text("not a picture")
+    assert error_of(capsys, "eval", str(run)).endswith("not an image of a known kind; replace or remove it\n")
+    with pytest.raises(normatch.UserError, match=r"replace or remove it$"):
+        normatch.load(run).predict([broken])
 
 
 def test_demo_compares_four_learners_on_the_same_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,11 +318,12 @@ def test_stopped_by_hand_it_says_how_to_go_on(
     assert main(["train", "--out", str(tmp_path / "my run"), "--resume"]) == 0
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(path: Path, content: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     out = tmp_path / "run"
     quick = ["--steps", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -307,5 +331,5 @@ def test_a_full_disk_is_one_line(
         patch.setattr(Path, "write_bytes", full)
         assert main(["train", "digits-40", *quick, "--out", str(out)]) == 2
     checkpoint = out / "checkpoint" / "step-00000001.safetensors"
-    assert f"normatch: {checkpoint}: No space left on device; " in capsys.readouterr().err.splitlines()[-1]
+    assert f"normatch: {checkpoint}: {os.strerror(number)}; " in capsys.readouterr().err.splitlines()[-1]
     assert main(["train", "--resume", "--out", str(out)]) == 0

@@ -116,6 +116,16 @@ def replaced(file: str, content: bytes) -> Make:
     return lambda where: (where / "run" / file).write_bytes(content)
 
 
+def cut(file: str, lines: int) -> Make:
+    """A run one of whose files ends after some lines."""
+
+    def make(where: Path) -> None:
+        path = where / "run" / file
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+
+    return make
+
+
 def removed(*files: str) -> Make:
     def make(where: Path) -> None:
         for file in files:
@@ -150,6 +160,8 @@ WRONG = {
     "a folder with a blank where a recipe belongs": Wrong(
         "train 'my pets'", "give your own data as --data 'my pets'", folders("my pets")
     ),
+    "no data at all": Wrong("train --data ''", "data is '': give a folder of images", pictures("a/1.png", "b/1.png")),
+    "no data to inspect": Wrong("data inspect ''", "data is '': give a folder of images", pictures("a/1.png")),
     "a backbone for own data": Wrong("train --data pets --backbone resnet18", "did you mean 'resnet-18'?", pets),
     "a backbone that takes no pictures": Wrong(
         "train --data pets --backbone mlp", "backbone 'mlp' does not take", pets
@@ -158,6 +170,16 @@ WRONG = {
         "train --data pets",
         "pets/Test has folders in it: if it is no class, call it 'test'",
         pictures("pets/Test/cat/1.png", "pets/Train/cat/1.png", "pets/Train/dog/1.png"),
+    ),
+    "classes beside a test set": Wrong(
+        "train --data pets",
+        "pets/test has folders in it: if it is no class, move the class folders beside it into pets/train\n",
+        pictures("pets/cat/1.png", "pets/dog/1.png", "pets/test/cat/1.png"),
+    ),
+    "classes beside a validation set": Wrong(
+        "train --data pets",
+        "beside it into pets/train, and call this one pets/test if it is to test on",
+        pictures("pets/cat/1.png", "pets/dog/1.png", "pets/Val/cat/1.png"),
     ),
     "a word where there is no label": Wrong(
         "train --data list.csv",
@@ -386,6 +408,18 @@ WRONG = {
     "no run to score": Wrong("eval nowhere", "nowhere is no run"),
     "an unfinished run to score": Wrong(
         "eval run", "run is not finished (it has no model.json)", removed("model.json"), "digits"
+    ),
+    "predictions that end early": Wrong(
+        "report run",
+        "run/predictions.csv has 49 test items whose class is known, but result.json counts 360: restore it",
+        cut("predictions.csv", 50),
+        "digits",
+    ),
+    "predictions that end early, not changed data": Wrong(
+        "eval run", "run/predictions.csv has 49 test items", cut("predictions.csv", 50), "digits"
+    ),
+    "predictions without a heading": Wrong(
+        "report run", "run/predictions.csv cannot be read", cut("predictions.csv", 0), "digits"
     ),
     "nothing held out": Wrong("eval run --on validation", "has no validation items", uses="digits"),
     "data that is gone": Wrong("eval run", "no such folder or file", uses="vectors"),

@@ -13,8 +13,8 @@ from normatch.errors import UserError
 __all__ = ["FULL", "must_be_free", "read_json", "replacing", "write_json"]
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers for a full disk and an exceeded quota."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers for a full disk, an exceeded quota and a file above the size that the system allows."""
 
 
 @contextmanager

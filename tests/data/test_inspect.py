@@ -175,6 +175,12 @@ def test_names_on_the_sheet_are_no_boxes(tmp_path: Path, monkeypatch: pytest.Mon
     assert drawn["zag", True] == drawn["zag", False], "plain names look the same everywhere"
 
 
+def test_one_is_not_many(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    Image.new("L", (9, 9)).save(tmp_path / "cat" / "1.png")
+    assert ": 1 item, 1 labelled in 1 class, 0 unlabelled" in describe(inspect(str(tmp_path)))
+
+
 def test_other_kinds_of_data(tmp_path: Path) -> None:
     report = inspect("digits")
     assert (report["items"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})

@@ -7,6 +7,8 @@ import pytest
 from PIL import Image
 
 from normatch.data import data_root, find_images, load_corpus
+from normatch.data.load import passed_over
+from normatch.data.manifest import list_paths
 from normatch.errors import UserError
 from tests.data.original_formats import (
     DIGITS,
@@ -129,6 +131,20 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert f"{tmp_path / 'Train'} has folders in it: if it is no class, call it 'train'" in complaint(tmp_path)
 
 
+def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None:
+    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
+    save_png(tmp_path / "bee" / "1.png", random_bytes(9, 9, 3))
+    for run in ("runs/first", "mine"):
+        (tmp_path / run / "checkpoint").mkdir(parents=True)
+        for name in ("config.json", "split.json"):
+            (tmp_path / run / name).write_text("{}")
+    assert load_corpus(str(tmp_path)).train.classes == ("ape", "bee")
+    assert passed_over(str(tmp_path)).kinds == {}
+    # A folder of pictures stays a class, whatever else is in it.
+    save_png(tmp_path / "mine" / "1.png", random_bytes(9, 9, 3))
+    assert "mine has folders in it" in complaint(tmp_path)
+
+
 def test_test_images_of_an_unknown_class(tmp_path: Path) -> None:
     save_png(tmp_path / "train" / "ape" / "1.png", random_bytes(9, 9, 3))
     save_png(tmp_path / "test" / "bee" / "1.png", random_bytes(9, 9, 3))
@@ -167,6 +183,8 @@ def test_find_images(tmp_path: Path) -> None:
     [
         ("", "has no column 'path'"),
         ("path,name\na.png,cat\n", "has no column 'label'"),
+        ("path,label,split\na.png,cat,test\n", "has a column 'split', but all rows of a manifest are trained on"),
+        ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', but all rows"),
         ("path,label\n", "lists no images"),
         ("path,label\n,cat\n", "line 2: the path is empty"),
         ("path,label\n\nabsent.png,cat\n", "line 3: no such file"),
@@ -194,6 +212,12 @@ def test_blanks_round_the_names_of_columns_and_empty_ones_at_the_end_do_no_harm(
     (tmp_path / "list.csv").write_text("path, label\na.png,cat,\nb.png, dog\n")
     corpus = load_corpus(str(tmp_path / "list.csv"))
     assert corpus.train.classes == ("cat", "dog")
+
+
+def test_a_manifest_to_predict_may_divide_its_rows(tmp_path: Path) -> None:
+    save_png(tmp_path / "a.png", random_bytes(9, 9, 3))
+    (tmp_path / "list.csv").write_text("path,label,split\na.png,cat,test\n")
+    assert list_paths(tmp_path / "list.csv") == [tmp_path / "a.png"]
 
 
 def test_labels_of_a_manifest_are_names(tmp_path: Path) -> None:

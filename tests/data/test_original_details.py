@@ -115,7 +115,7 @@ def test_cifar_batch_of_wrong_shape_or_labels(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=expected):
             read(tmp_path)
     (tmp_path / "meta").write_bytes(pickle.dumps({"fine_label_names": ["only one"]}))
-    with pytest.raises(UserError, match="names 1 classes, not 100"):
+    with pytest.raises(UserError, match="names 1 class, not 100"):
         read(tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_stl10_as_published_has_these_counts(tmp_path: Path) -> None:
         ("train_y.bin", bytes([0] * 50), "labels from 0 to 0"),
         ("fold_indices.txt", b"0 1 2\n" * 10, "10 lines of 10 positions below 50"),
         ("fold_indices.txt", b"a b c\n" * 10, "10 lines"),
-        ("class_names.txt", b"airplane\n", "names 1 classes"),
+        ("class_names.txt", b"airplane\n", "names 1 class"),
     ],
 )
 def test_stl10_damaged_files(tmp_path: Path, file: str, content: bytes, expected: str) -> None:

@@ -39,3 +39,13 @@ def test_a_file_that_is_damaged_or_of_other_classes_is_named(tmp_path: Path) -> 
     path.write_text(path.read_text().replace("truth", "true"))
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('truth'\)\): restore it"):
         read_predictions(path, CLASSES)
+
+
+@pytest.mark.parametrize("content", ["", "item,label,probability,true\n"])
+def test_a_damaged_heading_is_noticed_although_no_line_follows(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError"):
+        read_predictions(path, CLASSES)
+    path.write_text("item,label,probability,truth\n")
+    assert read_predictions(path, CLASSES) == []

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from normatch.choices import plan
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Corpus
@@ -165,13 +166,26 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing_behind(
         with pytest.raises(OSError, match="No space left"):
             train(tiny_config, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-    assert train(tiny_config.replace(steps=1), tmp_path / "run").finished
+    assert ", 1 step in " in train(tiny_config.replace(steps=1), tmp_path / "run").describe()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tiny_config: Config, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"cannot make the folder .*file/run .*: choose another --out"):
         train(tiny_config, tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("parent", ["file", "locked"])
+def test_a_folder_that_cannot_be_made_is_named_before_the_data_is_read(
+    parent: str, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "locked").mkdir()
+    allowed = os.access
+    # The tests may be run by somebody to whom no folder is closed.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and allowed(path, mode))
+    with pytest.raises(UserError, match=rf"/{parent} is no folder that can be written to\): choose another --out"):
+        plan(tiny_config.replace(data="nowhere"), tmp_path / parent / "deep" / "run", automatic=False)
 
 
 def test_a_damaged_run_is_named(finished: Run, tmp_path: Path) -> None:

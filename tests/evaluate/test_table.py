@@ -143,6 +143,19 @@ def test_files_of_other_kinds_are_counted(run: str, here: Path, capsys: pytest.C
     assert said.endswith(" predictions: out.csv\n2 files of other kinds are ignored: .heic 2\n")
 
 
+def test_links_that_are_not_followed_are_named(run: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("L", (8, 8)).save(here / "elsewhere.png")
+    (here / "linked").mkdir()
+    (here / "own").mkdir()
+    (here / "own" / "more").symlink_to(here / "linked")
+    (here / "own" / "moved.png").symlink_to(here / "nowhere.png")
+    (here / "own" / "one.png").symlink_to(here / "elsewhere.png")
+    assert main(["predict", run, "own", "--out", "out.csv"]) == 0
+    broken, outside = capsys.readouterr().out.splitlines()[1:]
+    assert broken == "ignored, a broken link: own/moved.png"
+    assert outside == "ignored, outside the folders that are read: own/more"
+
+
 def test_unreadable_images(run: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pictures/10.png").write_text("<html>")
     argv = ["predict", run, "pictures", "--batch", "2", "--out", "out.csv"]

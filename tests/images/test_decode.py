@@ -1,5 +1,7 @@
 """Image files of every kind come out upright, 8 bits deep and of one size."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ from PIL import Image
 
 from normatch.errors import UserError
 from normatch.images import SIZES, decode, decode_all, resize_all
+from normatch.images.cache import Cache
+from normatch.images.decode import fit
+from normatch.images.worker import work
 from tests.data.original_formats import random_bytes
 
 
@@ -111,6 +116,46 @@ def test_images_that_are_not_square_are_covered_too(tmp_path: Path, size: tuple[
     left, top = (width - 32) // 2, (height - 24) // 2
     expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 24))
     np.testing.assert_array_equal(decoded, np.asarray(expected))
+
+
+@pytest.mark.parametrize("size", [(900, 7), (7, 900), (901, 6), (300, 300), (40, 31)])
+def test_of_a_strip_only_the_middle_is_scaled(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image.fromarray(random_bytes(size[1], size[0], 3))
+    whole = np.asarray(fit(image, 24, 32)).astype(int)
+    monkeypatch.setattr(sys.modules[fit.__module__], "STRIP", 0)
+    middle = np.asarray(fit(image, 24, 32)).astype(int)
+    assert abs(whole - middle).max() <= 1
+
+
+@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
+def test_a_strip_needs_little_memory(size: tuple[int, int]) -> None:
+    # The whole strip would have 3 billion pixels.
+    code = (
+        "import resource; from PIL import Image; from normatch.images.decode import fit; "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
+        f"print(fit(Image.new('L', {size}, 9), 224, 224).getcolors())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[(50176, 9)]", done.stderr
+
+
+def test_an_image_without_memory_for_it_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(Image.fromarray(random_bytes(40, 50)), tmp_path / "a.png")
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    for module in (fit.__module__, work.__module__):
+        monkeypatch.setattr(sys.modules[module], "fit", fails)
+    with pytest.raises(UserError, match=r"a\.png: there is too little memory for it"):
+        decode(path, 32, 3)
+    cache = Cache(tmp_path / "cache")
+    assert decode_all([path], size=32, on_bad="skip", cache=cache).bad == (
+        f"{path}: there is too little memory for it",
+    )
+    # Next time there may be enough.
+    monkeypatch.undo()
+    assert not decode_all([path], size=32, cache=cache).bad
 
 
 def test_a_common_size_and_common_channels(tmp_path: Path) -> None:

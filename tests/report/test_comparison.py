@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from normatch.cli import main
+from normatch.errors import UserError
 from normatch.report import compare, write_comparison
 from normatch.report.comparison import Match, verdict
 from tests.report.test_report import check_page
@@ -28,6 +29,14 @@ def test_pairs_on_the_same_items(runs: dict[str, Path]) -> None:
     assert match.lost == sum(b and not a for a, b in zip(first, second, strict=True))
     assert match.p == pytest.approx(binomtest(match.won, match.won + match.lost).pvalue)
     assert found.runs[0].accuracy == sum(first) / 360
+
+
+def test_predictions_that_end_early_are_not_compared(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["normatch"], tmp_path / "short")
+    table = tmp_path / "short" / "predictions.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:50]))
+    with pytest.raises(UserError, match=r"has 49 test items whose class is known, but result\.json counts 360"):
+        compare([runs["supervised"], tmp_path / "short"])
 
 
 def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:

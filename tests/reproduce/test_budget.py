@@ -48,6 +48,7 @@ def test_a_budget_says_its_number() -> None:
     assert "300 epochs" in said["300"]
     assert said["7.5"] == "7.5 minutes a run"
     assert said["20480steps"] == "20,480 steps a run"
+    assert [Budget.parse(one).describe() for one in ("1", "1steps")] == ["1 minute a run", "1 step a run"]
 
 
 def test_the_full_budget_is_the_papers_schedule() -> None:

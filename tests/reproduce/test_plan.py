@@ -60,3 +60,18 @@ def test_a_data_set_is_looked_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     with pytest.raises(UserError, match="no cifar10"):
         plan.make_plan("table6", device="cpu", out=tmp_path)
     assert looked == ["cifar10", "cifar100", "stl10"]
+
+
+def test_without_any_data_all_of_it_is_named_with_what_can_stand_in(tmp_path: Path) -> None:
+    def complaint(name: str) -> str:
+        with pytest.raises(UserError) as caught:
+            plan.make_plan(name, device="cpu", data_root=tmp_path / "empty", out=tmp_path)
+        return str(caught.value)
+
+    assert complaint("table1").endswith(
+        "run `normatch data get cifar10`, or put it there; or put digits in place of cifar10 with --data digits"
+    )
+    every = complaint("all")
+    assert "; cifar100, stl10, mini-imagenet cannot be read either; or put digits in place of cifar10" in every
+    # It compares data sets.
+    assert complaint("table6").endswith("; cifar100, stl10 cannot be read either")

@@ -11,6 +11,7 @@ from normatch.engine.bench import bench as measure
 from normatch.engine.bench import describe
 from normatch.engine.progress import Lines
 from normatch.files import must_be_free, write_json
+from normatch.images import or_skipped
 
 __all__ = ["main"]
 
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> None:
     made = Plan(config)
     if given.recipe is None:
         # Time the settings that `normatch train` would choose.
-        with decoding() as on_decoded:
+        with decoding() as on_decoded, or_skipped():
             made = choose(config, named_fields(argv), Reading(progress=on_decoded))
     config = made.config
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 from normatch.arguments import parse
 from normatch.device import Device
 from normatch.evaluate.table import predict_to
+from normatch.images import or_skipped
 
 __all__ = ["main"]
 
@@ -38,5 +39,6 @@ def verb(
         device: Where to compute.
         force: Replace --out if it exists.
     """
-    said = predict_to(run, inputs, out, on_bad=on_bad_image, batch=batch, device=device, force=force)
+    with or_skipped():
+        said = predict_to(run, inputs, out, on_bad=on_bad_image, batch=batch, device=device, force=force)
     print(said, file=sys.stderr if out is None else sys.stdout)

@@ -12,6 +12,7 @@ from normatch.engine.progress import shown
 from normatch.engine.run import Moved, Run
 from normatch.engine.train import run_folder, with_absolute_paths
 from normatch.errors import resume_command
+from normatch.images import or_skipped
 
 __all__ = ["main"]
 
@@ -26,7 +27,7 @@ def main(argv: list[str]) -> None:
     config, given = parse_run("train", argv, own)
     kept = Run(run_folder(config, given.out))
     finished = given.resume and kept.finished
-    with decoding() as on_decoded:
+    with decoding() as on_decoded, or_skipped():
         made = plan(
             config,
             given.out,

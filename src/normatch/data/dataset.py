@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError
 
-__all__ = ["UNKNOWN", "Corpus", "Dataset", "nearly_equal"]
+__all__ = ["SETS", "UNKNOWN", "Corpus", "Dataset", "nearly_equal"]
 
 UNKNOWN = -1
 """The label of an item whose class is not known, as in scikit-learn."""
+
+SETS = ("test", "val", "valid", "validation")
+"""Usual names of a set of pictures to test on, which a class hardly has."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +96,27 @@ class Corpus:
 
 
 def nearly_equal(classes: Iterable[str]) -> list[str]:
-    """A remark on each group of classes whose names differ only in case or blanks: most likely they are one class.
+    """Remarks on names that are most likely a mistake: classes that differ only in case or blanks and may be one, and
+    classes named like a set of pictures.
 
     >>> nearly_equal(["Cat", "dog", "CAT "])
     ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]
+    >>> nearly_equal(["cat", "dog", "Val"])
+    ["'Val' is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"]
     """
     groups: dict[str, list[str]] = {}
     for name in sorted(classes):
         groups.setdefault("".join(name.split()).casefold(), []).append(name)
-    return [
+    alike = [
         f"{', '.join(map(repr, names))} are {len(names)} classes whose names differ only in case or blanks: "
         "rename them if they are one"
         for names in groups.values()
         if len(names) > 1
     ]
+    sets = [
+        f"{name!r} is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"
+        for key, names in groups.items()
+        for name in names
+        if key in SETS
+    ]
+    return alike + sets

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.ignored import leads_to, other_files
+from normatch.data.dataset import SETS, UNKNOWN, Corpus, Dataset
+from normatch.data.ignored import holds_runs, leads_to, other_files
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
@@ -100,8 +100,17 @@ def list_folder(where: Path) -> Listing:
     for folder in _folders(where):
         if not _is_unlabelled(folder):
             images = _images(folder)
+            if not images and holds_runs(folder):
+                # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
+                continue
             if folder.name.lower() in PARTS and folder.name not in PARTS and _folders(folder):
                 raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
+            if folder.name.lower() in SETS and where.name not in PARTS and _folders(folder):
+                named = "" if folder.name == "test" else f", and call this one {where / 'test'} if it is to test on"
+                raise UserError(
+                    f"{folder} has folders in it: if it is no class, move the class folders beside it into "
+                    f"{where / 'train'}{named}"
+                )
             if not images or _folders(folder):
                 # Do not take a folder of folders, such as "validation", for a class.
                 has = "folders in it" if _folders(folder) else f"no images{_others_in(folder)}"

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored", "leads_to", "other_files", "other_kinds"]
+__all__ = ["Ignored", "find_ignored", "holds_runs", "leads_to", "other_files", "other_kinds", "say_ignored"]
 
 SHOWN = 5
+
+OF_A_RUN = ("config.json", "split.json")
+"""The files that every run's folder has from the start: whoever trains inside the data's folder leaves runs there."""
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """The files that are not read, except for hidden files."""
+    """The files that are not read, except for hidden files and those of runs."""
 
     kinds: dict[str, int]
     """Number of files of each other kind by suffix, the most frequent first."""
@@ -42,6 +45,8 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
         if _identity(folder) in seen:
             continue
         seen.add(_identity(folder))
+        if _is_run(folder):
+            continue
         for entry in _entries(folder):
             if leads_to(entry.is_dir):
                 # Follow only links that the listing followed: others could lead anywhere.
@@ -54,6 +59,21 @@ def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
             elif _identity(entry.path) not in known:
                 elsewhere.append(folder / entry.name)
     return Ignored(dict(kinds.most_common()), *(sorted(map(str, places)) for places in (dangling, elsewhere)))
+
+
+def say_ignored(ignored: Ignored) -> list[str]:
+    """A line for each kind of ignored file that there is.
+
+    >>> say_ignored(Ignored({".txt": 1}, ["a/old.png"], ["a/more", "a/next", "b/1.png"]))[1:]
+    ['ignored, a broken link: a/old.png', 'ignored, outside the folders that are read: a/more and 2 more']
+    """
+    places = {"a broken link": ignored.dangling, "outside the folders that are read": ignored.elsewhere}
+    named = [
+        f"ignored, {why}: {found[0]}" + (f" and {len(found) - 1:,} more" if len(found) > 1 else "")
+        for why, found in places.items()
+        if found
+    ]
+    return [other_kinds(ignored.kinds), *named] if ignored.kinds else named
 
 
 def other_files(places: Iterable[Path]) -> str:
@@ -76,6 +96,11 @@ def other_kinds(kinds: dict[str, int]) -> str:
     return f"{files} ignored: {named}{more}"
 
 
+def holds_runs(folder: Path) -> bool:
+    """Whether ``folder`` is the folder of a run, or one of its folders is."""
+    return _is_run(folder) or any(_is_run(folder / e.name) for e in _entries(folder) if leads_to(e.is_dir))
+
+
 def leads_to(kind: Callable[[], bool]) -> bool:
     """The result of an entry's ``is_dir`` or ``is_file``, but False for a link loop, for which they raise."""
     try:
@@ -84,6 +109,10 @@ def leads_to(kind: Callable[[], bool]) -> bool:
         if error.errno != errno.ELOOP:
             raise
         return False
+
+
+def _is_run(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in OF_A_RUN)
 
 
 def _identity(path: Path | str) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import counted
 from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, nearly_equal
 from normatch.data.folder import Listings
@@ -77,8 +78,9 @@ def inspect(
 def describe(report: dict[str, Any]) -> str:
     """The report as text: what there is, then what may be wrong."""
     lines = [
-        f"{report['data']}: {report['items']:,} items, {report['labelled']:,} labelled in {len(report['classes'])} "
-        f"classes, {report['unlabelled']:,} unlabelled, {report['test']:,} test"
+        f"{report['data']}: {counted(report['items'], 'item')}, {report['labelled']:,} labelled in "
+        f"{counted(len(report['classes']), 'class', 'classes')}, {report['unlabelled']:,} unlabelled, "
+        f"{report['test']:,} test"
     ]
     if report["sizes"]:
         sizes, modes = report["sizes"], report["modes"]

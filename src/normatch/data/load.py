@@ -63,6 +63,9 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     """The image files of a folder or a CSV file; None if ``data`` is a named data set or an ``.npz``."""
     if data in sources:
         return None
+    if not data.strip():
+        # An empty path would be the working directory: most likely a variable of the shell is not set.
+        raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
     path = Path(data).expanduser()
     if path.is_dir():
         return list_corpus(path)

@@ -21,6 +21,9 @@ Row = dict[Any, Any]
 NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>", *UNLABELLED})
 """Ways in which arrays, data frames and folders mark an unknown label; refused as ambiguous with a class name."""
 
+SPLITS = frozenset({"split", "set", "subset", "fold", "partition"})
+"""Columns that say, in other programs, which rows are for testing; refused, since all rows would be trained on."""
+
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images and labels that ``path`` lists; paths in it are relative to its folder."""
@@ -86,7 +89,8 @@ def _label(row: Row) -> str | None:
 
 
 def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The column names, stripped of blanks; UserError unless they include all of ``wanted``."""
+    """The column names, stripped of blanks; UserError unless they include all of ``wanted`` or if, with labels, one of
+    them divides the rows."""
     columns = [name.strip() for name in names]
     missing = next((name for name in wanted if name not in columns), None)
     if missing is not None:
@@ -95,5 +99,11 @@ def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[st
         remedy = f"; save it with commas, not {separator}" if separator else ""
         raise UserError(
             f"{path} has no column {missing!r}: its first line is {has[:60]!r} and must be {','.join(wanted)}{remedy}"
+        )
+    split = next((name for name in columns if "label" in wanted and name.lower() in SPLITS), None)
+    if split is not None:
+        raise UserError(
+            f"{path} has a column {split!r}, but all rows of a manifest are trained on: keep those to train on, put "
+            "those to test on into another manifest, and delete or rename the column"
         )
     return columns

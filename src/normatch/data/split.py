@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import counted
 from normatch.data.dataset import UNKNOWN, Corpus
 from normatch.data.holdout import stratified
 from normatch.errors import UserError
@@ -83,7 +84,7 @@ def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
 
 def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:
     if len(members) < (each or 1):
-        left = f"{len(members)} labelled training items" if len(members) else "no labelled training item"
+        left = counted(len(members), "labelled training item") if len(members) else "no labelled training item"
         asked = f", {each} are asked for" if each else ""
         raise UserError(
             f"class {classes[c]!r} has {left}{asked}: label more of it, or lower test_share, validation or labels"

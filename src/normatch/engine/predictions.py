@@ -48,10 +48,19 @@ def read_predictions(path: Path, classes: Sequence[str]) -> list[Line]:
     number = {name: k for k, name in enumerate(classes)}
     try:
         with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            _must_have_columns(rows.fieldnames or ())
             return [
                 Line(int(row[ITEM]), number[row[LABEL]], float(row[PROBABILITY]), number[row[TRUTH]])
-                for row in csv.DictReader(file)
+                for row in rows
                 if row[TRUTH]
             ]
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
+
+
+def _must_have_columns(names: Sequence[str]) -> None:
+    """Raise KeyError for a column that is missing: without a row after it, a damaged heading has no other effect."""
+    for name in (ITEM, LABEL, PROBABILITY, TRUTH):
+        if name not in names:
+            raise KeyError(name)

@@ -83,10 +83,16 @@ class Run:
 
     @staticmethod
     def must_be_new(path: Path) -> None:
+        """Raise UserError, before anything is read for it, if the run cannot be made at ``path``."""
         if (path / "config.json").is_file():
             raise UserError(f"{path} exists already: continue it with --resume, or choose another --out")
         if path.exists():
             raise UserError(f"{path} exists already and is no run: choose another --out")
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            raise UserError(
+                f"cannot make the folder {path} ({parent} is no folder that can be written to): choose another --out"
+            )
 
     @classmethod
     def open(cls, path: Path) -> "Run":
@@ -173,7 +179,8 @@ class Run:
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
         warned = f", warnings: {names} (see warnings.json)" if names else ""
-        return f"{reached}{result['steps']} steps in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
+        steps = f"{result['steps']} {'step' if result['steps'] == 1 else 'steps'}"
+        return f"{reached}{steps} in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
 
     @property
     def warnings(self) -> list[dict[str, Any]]:

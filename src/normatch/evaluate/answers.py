@@ -1,6 +1,8 @@
 """The predictions of a finished run for its held-out items, and a check that its data is unchanged."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,7 +14,7 @@ from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.model import ModelSpec
 
-__all__ = ["Answers", "must_be_the_same", "read_answers"]
+__all__ = ["Answers", "must_be_labelled_alike", "must_be_the_same", "must_fit", "read_answers"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class Answers:
 def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
     """The predictions in ``predictions.csv`` for test items whose class is known; None if there are none."""
     path = run.path / PREDICTIONS
-    lines = read_predictions(path, classes) if path.is_file() else []
+    if not path.is_file():
+        return None
+    lines = read_predictions(path, classes)
+    _must_be_complete(run, len(lines))
     if not lines:
         return None
     items, guess, confidence, labels = map(np.array, zip(*lines, strict=True))
@@ -43,17 +48,56 @@ def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
 
 def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers | None) -> None:
     """Raise UserError if the corpus has changed since the run was trained on it."""
-    changed = f"{run.config.data} has changed since {run.path} was trained on it"
+    changed = _changed(run, corpus)
     split, train = run.split, corpus.train
-    if train.classes != spec.classes or train.shape != spec.shape:
-        raise UserError(f"{changed}: its classes or the size of its items are others now; restore them")
+    must_fit(run, corpus, spec)
+    gone = _gone(run, corpus)
+    if gone is not None:
+        raise UserError(f"{changed}: {gone} is gone; restore it")
     used = np.concatenate([split.labelled, split.unlabelled, split.validation])
-    if used.max() >= len(train):
-        raise UserError(f"{changed}: it has fewer items now; restore them")
-    if not run.has_files_of(corpus):
-        raise UserError(f"{changed}: its labelled, validation or test files have other names now; restore them")
+    if used.max() >= len(train) or not run.has_files_of(corpus):
+        others = "items were added, removed or given a label" if run.files else "it has fewer items now"
+        raise UserError(f"{changed}: {others}; restore them")
     if answers is not None:
         test = corpus.test
-        known = test.labels[test.labels != UNKNOWN] if test is not None else np.zeros(0, dtype=np.int64)
-        if not np.array_equal(known, answers.labels):
-            raise UserError(f"{changed}: its test items are others now; restore them")
+        must_be_labelled_alike(run, corpus, test.labels if test is not None else np.zeros(0, np.int64), answers)
+
+
+def must_fit(run: Run, corpus: Corpus, spec: ModelSpec) -> None:
+    """Raise UserError unless the corpus has the classes and the shape that the run's model takes."""
+    if corpus.train.classes != spec.classes or corpus.train.shape != spec.shape:
+        raise UserError(f"{_changed(run, corpus)}: its classes or the size of its items are others now; restore them")
+
+
+def must_be_labelled_alike(run: Run, corpus: Corpus, labels: NDArray[np.int64], answers: Answers) -> None:
+    """Raise UserError unless the ``labels`` of test items are, where known, those stored with the predictions."""
+    if not np.array_equal(labels[labels != UNKNOWN], answers.labels):
+        raise UserError(f"{_changed(run, corpus)}: its test items are others now; restore them")
+
+
+def _changed(run: Run, corpus: Corpus) -> str:
+    """The beginning of a sentence on data that is not the run's: it has changed, or other data was given."""
+    if os.path.abspath(corpus.name) == os.path.abspath(Path(run.config.data).expanduser()):
+        return f"{corpus.name} has changed since {run.path} was trained on it"
+    return f"{corpus.name} is not the data that {run.path} was trained on"
+
+
+def _gone(run: Run, corpus: Corpus) -> str | None:
+    """The first of the run's labelled, validation and test files that the corpus does not have; None if it has all."""
+    parts = [part.files for part in (corpus.train, corpus.test) if part is not None and part.files is not None]
+    there = {name for names in parts for name in names}
+    return next((name for names in run.files.values() for name in names if name not in there), None)
+
+
+def _must_be_complete(run: Run, lines: int) -> None:
+    """Raise UserError if ``predictions.csv`` has another number of items of known class than the result counts."""
+    # The result is written last: while it is missing, eval can still score the weights.
+    if not run.finished:
+        return
+    result = run.result
+    counted = result["n"] if result["evaluated_on"] == "test" else 0
+    if lines != counted:
+        raise UserError(
+            f"{run.path / PREDICTIONS} has {lines:,} test items whose class is known, but result.json counts "
+            f"{counted:,}: restore it"
+        )

@@ -12,12 +12,15 @@ from normatch.device import Device
 from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
-from normatch.evaluate.answers import must_be_the_same, read_answers
+from normatch.evaluate.answers import must_be_labelled_alike, must_be_the_same, must_fit, read_answers
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 from normatch.significance import describe_accuracy
 
 __all__ = ["describe", "held_out", "score_run"]
+
+HELD_OUT: tuple[Literal["test", "validation"], ...] = ("test", "validation")
+"""The kinds of held-out items; the first that a run has is scored."""
 
 
 def score_run(
@@ -33,9 +36,39 @@ def score_run(
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
     corpus = with_test_set(config, open_corpus(config, reading))
-    must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
-    which, _, items = held_out(run, corpus, on)
+    answers = read_answers(run, model.classes)
+    must_fit(run, corpus, model.model.spec)
+    named = _held_out_files(run, corpus, on)
+    if named is None:
+        must_be_the_same(run, corpus, model.model.spec, answers)
+        which, _, items = held_out(run, corpus, on)
+    else:
+        which, items = named
+        if which == "test" and answers is not None:
+            must_be_labelled_alike(run, corpus, items.labels, answers)
     return {"evaluated_on": which} | scores(model.predict_proba(items.inputs), items.labels, items.classes)
+
+
+def _held_out_files(
+    run: Run, corpus: Corpus, on: Literal["auto", "test", "validation"]
+) -> tuple[Literal["test", "validation"], Dataset] | None:
+    """Which files the run held out, and these with their class, wherever in the corpus they are now.
+
+    A new label moves the positions of other files and even draws another test set, but the run's own files are still
+    there. None if items are not files, if one of the files is gone, or if none has a class.
+    """
+    parts = [part for part in (corpus.train, corpus.test) if part is not None]
+    places = {name: (part, i) for part in parts if part.files is not None for i, name in enumerate(part.files)}
+    for which in HELD_OUT:
+        names = run.files.get(which, []) if on in ("auto", which) else []
+        if any(name not in places for name in names):
+            return None
+        items = [(part.inputs[i], part.labels[i]) for part, i in map(places.__getitem__, names)]
+        known = [item for item in items if item[1] != UNKNOWN]
+        if known:
+            inputs, labels = zip(*known, strict=True)
+            return which, Dataset(np.stack(inputs), np.array(labels, np.int64), corpus.train.classes)
+    return None
 
 
 def describe(report: dict[str, Any]) -> str:

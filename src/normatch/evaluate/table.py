@@ -9,8 +9,8 @@ from typing import IO, Any, Protocol
 
 from normatch.bars import counting
 from normatch.columns import counted
-from normatch.data import OnBad, find_items
-from normatch.data.ignored import other_files
+from normatch.data import OnBad, find_images, find_items
+from normatch.data.ignored import find_ignored, say_ignored
 from normatch.errors import UserError
 from normatch.evaluate.predictor import BATCH, Prediction, load
 from normatch.files import must_be_free, replacing
@@ -58,10 +58,9 @@ def predict_to(
             done += len(rows)
             progress(done)
     skipped = [f"{counted(len(items.skipped), 'unreadable image')} skipped:", *items.skipped] if items.skipped else []
-    ignored = other_files(inputs)
-    return "\n".join(
-        [f"{counted(done, 'prediction')}: {out or 'standard output'}", *([ignored] if ignored else []), *skipped]
-    )
+    folders = [place for place in inputs if place.is_dir()]
+    ignored = say_ignored(find_ignored(folders, find_images(folders)))
+    return "\n".join([f"{counted(done, 'prediction')}: {out or 'standard output'}", *ignored, *skipped])
 
 
 @contextmanager

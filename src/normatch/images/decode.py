@@ -1,7 +1,9 @@
 """One image file as a uint8 array: turned upright, 8 bits per channel, transparency replaced by white."""
 
 import errno
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,20 +18,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GREY",
-    "LEFT_OUT",
     "SUFFIXES",
     "VERSION",
+    "BadImages",
     "Channels",
     "Size",
     "Unreadable",
     "decode",
     "fit",
     "header",
+    "memory_for",
     "open_upright",
+    "or_skipped",
     "resize_all",
 ]
 
-VERSION = 1
+VERSION = 2
 """Version of the decoding: part of the cache's keys, so increment it when decoded pixels or facts change."""
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -42,28 +46,55 @@ Size = int | tuple[int, int]
 GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 DEEP = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
 
-LEFT_OUT = "or leave such out with --on-bad-image skip"
+STRIP = 1 << 24
+"""Pixels of a scaled picture above which only its middle is scaled: a strip one pixel high has gigabytes of them."""
 
 ORIENTATION = 0x0112
 """The Exif tag for the orientation; values 5 to 8 are quarter turns, which swap width and height."""
 
 
-class Unreadable(UserError):
+class BadImages(UserError):
+    """Image files that cannot be read."""
+
+
+@contextmanager
+def or_skipped() -> Iterator[None]:
+    """Within the block, the error of unreadable images also names the flag that leaves them out.
+
+    For the commands that have it; Python's functions and other commands that read images do not.
+    """
+    try:
+        yield
+    except BadImages as error:
+        raise UserError(f"{error}, or leave such out with --on-bad-image skip") from error
+
+
+class Unreadable(BadImages):
     """An image file that cannot be decoded: ``why``, and ``lasting`` if that is a property of the file itself."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         self.why = _why(path, error)
-        # Other system errors, such as a lost network drive, may be gone the next time.
-        self.lasting = getattr(error, "errno", None) in (None, errno.ENOENT)
-        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it, {LEFT_OUT}")
+        # Lack of memory and other system errors, such as a lost network drive, may be gone the next time.
+        self.lasting = not isinstance(error, MemoryError) and getattr(error, "errno", None) in (None, errno.ENOENT)
+        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it")
 
 
 def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint8]:
     """The image at ``path`` as (H, W, C): in its own size, or scaled and centre-cropped to ``size`` (:func:`fit`)."""
     image, _ = open_upright(path, "L" if channels == 1 else "RGB")
-    if size is not None:
-        image = fit(image, *((size, size) if isinstance(size, int) else size))
-    return np.array(image, np.uint8).reshape(image.height, image.width, channels)
+    with memory_for(path):
+        if size is not None:
+            image = fit(image, *((size, size) if isinstance(size, int) else size))
+        return np.array(image, np.uint8).reshape(image.height, image.width, channels)
+
+
+@contextmanager
+def memory_for(path: Path) -> Iterator[None]:
+    """Within the block, a lack of memory means that the image at ``path`` is unreadable."""
+    try:
+        yield
+    except MemoryError as error:
+        raise Unreadable(path, error) from error
 
 
 def open_upright(path: Path, mode: Literal["L", "RGB"]) -> tuple["Image.Image", str]:
@@ -89,7 +120,13 @@ def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
     scale = max(columns / image.width, rows / image.height)
     width, height = max(columns, round(image.width * scale)), max(rows, round(image.height * scale))
     left, top = (width - columns) // 2, (height - rows) // 2
-    return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + columns, top + rows))
+    right, bottom = left + columns, top + rows
+    if width * height <= STRIP:
+        return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, right, bottom))
+    # Not for all pictures: Pillow keeps a box in single precision, so some pixels differ by one level.
+    across, down = image.width / width, image.height / height
+    middle = left * across, top * down, min(right * across, image.width), min(bottom * down, image.height)
+    return image.resize((columns, rows), Image.Resampling.BILINEAR, box=middle)
 
 
 def header(path: Path) -> tuple[int, int, str]:
@@ -138,6 +175,8 @@ def _why(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         # A backslash in a missing name most likely means a list made on Windows.
         return "no such file; write / where it has \\" if "\\" in path.name else "no such file"
+    if isinstance(error, MemoryError):
+        return "there is too little memory for it"
     if isinstance(error, UnidentifiedImageError):
         return "not an image of a known kind" if path.stat().st_size else "the file is empty"
     return reason(error)

@@ -13,11 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.errors import UserError
 from normatch.images.cache import Cache, Entry
 from normatch.images.cores import cores
 from normatch.images.crew import Crew, crew
-from normatch.images.decode import GREY, LEFT_OUT, Channels, Size
+from normatch.images.decode import GREY, BadImages, Channels, Size
 from normatch.images.facts import FACTS
 from normatch.images.worker import Form, Work
 
@@ -195,12 +194,10 @@ def _common_folder(paths: Sequence[Path]) -> str:
     return os.path.commonpath(folders) if folders else ""
 
 
-def _unreadable_error(paths: Sequence[Path], bad: dict[int, str]) -> UserError:
+def _unreadable_error(paths: Sequence[Path], bad: dict[int, str]) -> BadImages:
     if len(bad) == 1:
         ((i, why),) = bad.items()
-        return UserError(f"cannot read image {paths[i]}: {why}; replace or remove it, {LEFT_OUT}")
+        return BadImages(f"cannot read image {paths[i]}: {why}; replace or remove it")
     named = ", ".join(f"{paths[i]} ({why})" for i, why in list(bad.items())[:NAMED])
     more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
-    return UserError(
-        f"cannot read {len(bad)} of {len(paths)} images: {named}{more}; replace or remove them, {LEFT_OUT}"
-    )
+    return BadImages(f"cannot read {len(bad)} of {len(paths)} images: {named}{more}; replace or remove them")

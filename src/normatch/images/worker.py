@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.images.decode import Unreadable, fit, header, open_upright
+from normatch.images.decode import Unreadable, fit, header, memory_for, open_upright
 from normatch.images.facts import FACTS, Fact, facts_of
 
 __all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
@@ -75,8 +75,8 @@ def only_errors() -> None:
 def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
     height, width, channels = form
     image, mode = open_upright(path, "L" if channels == 1 else "RGB")
-    fact = facts_of(image, mode)
-    return fact, np.asarray(fit(image, height, width), np.uint8).reshape(form)
+    with memory_for(path):
+        return facts_of(image, mode), np.asarray(fit(image, height, width), np.uint8).reshape(form)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from normatch.columns import counted
 from normatch.config import Config
 from normatch.errors import UserError
 from normatch.reproduce.paper import Trial
@@ -71,8 +72,9 @@ class Budget:
 
     def describe(self) -> str:
         words = {"full": "the whole schedule", "300": f"at most {EPOCHS} epochs", "quick": "a quick trial"}
-        numbers = f"{self.steps:,} steps a run" if self.steps else f"{self.text} minutes a run"
-        return words.get(self.text, numbers)
+        minutes = f"{self.text} {'minute' if self.minutes == 1 else 'minutes'}"
+        each = counted(self.steps, "step") if self.steps else minutes
+        return words.get(self.text, f"{each} a run")
 
 
 def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -> Config:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from normatch.columns import markdown
+from normatch.columns import counted, markdown
 from normatch.files import replacing
 from normatch.report.charts import IntervalRow, Series, alone, interval_chart, line_chart
 from normatch.report.sections.curves import FIGURE_3, FIGURE_4
@@ -83,7 +83,7 @@ def _curves(filled: Filled) -> tuple[str, str] | None:
     ]
     if filled.stand_in:
         rows = [[name, ours] for name, _, ours in rows]
-    said = f"Label seed {result.seed}, {result.config.steps:,} steps.\n\n{markdown(rows)}"
+    said = f"Label seed {result.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
     chart = line_chart(study.title, series, shares=True, low=0, high=1)
     return alone(chart, series), said
 
@@ -104,7 +104,7 @@ def _intervals(filled: Filled) -> tuple[str, str] | None:
         paper = row.cells[0].paper.get("accuracy")
         if paper is not None and not filled.stand_in:
             rows.append(IntervalRow(f"{row.name}, paper", paper.value / 100, (paper.value / 100,) * 2, "grey"))
-    said = f"{chosen:,} steps; a bar reaches from the worst label seed to the best, the dot is their mean."
+    said = f"{counted(chosen, 'step')}; a bar reaches from the worst label seed to the best, the dot is their mean."
     return alone(interval_chart(study.title, rows)), said
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from normatch.columns import aligned
+from normatch.columns import aligned, counted
 from normatch.config import Config
 from normatch.device import Device
 from normatch.engine.job import open_corpus
@@ -98,7 +98,7 @@ class Plan:
                 f"{titles}: {self.budget.describe()}, into {self.out}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {recipe} is left out: {why}" for recipe, why in self.missing.items()),
-                f"{len(self.runs)} runs, {finished} finished; about {to_go} to go{side}",
+                f"{counted(len(self.runs), 'run')}, {finished} finished; about {to_go} to go{side}",
             ]
         )
 
@@ -128,7 +128,7 @@ def make_plan(
     wanted = dict.fromkeys(stand_in or trial.recipe for study in studies for trial in study.trials())
     missing = _missing(wanted, where)
     if len(missing) == len(wanted):
-        raise UserError(next(iter(missing.values())))
+        raise UserError(_all_missing(missing, can_stand_in=stand_in is None and any(s.movable for s in studies)))
     paces = Paces(out / "pace.json", **where)
     available = [recipe for recipe in wanted if recipe not in missing]
     in_time = {recipe: paces.steps_in(parsed.minutes, recipe) for recipe in available} if parsed.minutes else {}
@@ -146,6 +146,15 @@ def _missing(names: Iterable[str], where: dict[str, Any]) -> dict[str, str]:
     built = {name: recipes.get(name).build().replace(**where) for name in names}
     why = {data: _unreadable(config) for data, config in {c.data: c for c in built.values()}.items()}
     return {name: found for name, config in built.items() if (found := why[config.data])}
+
+
+def _all_missing(missing: dict[str, str], *, can_stand_in: bool) -> str:
+    """One line for a plan without any data: why the first data set cannot be read, the names of the others, and the
+    data set that can stand in for them because it needs no files."""
+    first, *others = dict.fromkeys(recipes.get(name).build().data for name in missing)
+    why = next(iter(missing.values()))
+    too = f"; {', '.join(others)} cannot be read either" if others else ""
+    return why + too + (f"; or put digits in place of {first} with --data digits" if can_stand_in else "")
 
 
 def _unreadable(config: Config) -> str | None:

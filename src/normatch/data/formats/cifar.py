@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import counted
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.formats.pickled import load_plain
@@ -138,7 +139,9 @@ def _text_names(form: CifarForm, member: Member) -> tuple[str, ...]:
 
 def _named(form: CifarForm, member: Member, names: list[str]) -> tuple[str, ...]:
     if len(names) != form.classes:
-        raise UserError(f"{member.place} names {len(names)} classes, not {form.classes}; get it again")
+        raise UserError(
+            f"{member.place} names {counted(len(names), 'class', 'classes')}, not {form.classes}; get it again"
+        )
     return tuple(names)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import counted
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.reading import DEFAULT, Reading
@@ -59,7 +60,7 @@ def read_stl10(where: Path, _reading: Reading = DEFAULT, *, counts: Counts | Non
         elif member.name == "class_names.txt":
             names = tuple(member.read().decode(errors="replace").split())
             if len(names) != 10:
-                raise UserError(f"{member.place} names {len(names)} classes, not 10; get it again")
+                raise UserError(f"{member.place} names {counted(len(names), 'class', 'classes')}, not 10; get it again")
         elif member.name == "fold_indices.txt":
             folds = _read_folds(member, counts)
         else:
