@@ -14,7 +14,7 @@ from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
 from normatch.data import UNKNOWN, Corpus, Reading, Split, sources
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
-from normatch.data.dataset import nearly_equal
+from normatch.data.dataset import doubtful_names
 from normatch.data.ignored import other_kinds
 from normatch.data.load import passed_over
 from normatch.data.reading import DEFAULT
@@ -307,7 +307,7 @@ def _found(config: Config, corpus: Corpus) -> str:
     ignored = passed_over(config.data, config.unlabelled)
     if ignored.kinds:
         parts.append(other_kinds(ignored.kinds))
-    remarks = nearly_equal(train.classes)
+    remarks = doubtful_names(train.classes)
     uneven = describe_skew(label_counts(train))
     if uneven:
         remarks.append(uneven)

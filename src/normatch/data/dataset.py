@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError
 
-__all__ = ["SETS", "UNKNOWN", "Corpus", "Dataset", "nearly_equal"]
+__all__ = ["SETS", "UNKNOWN", "Corpus", "Dataset", "doubtful_names"]
 
 UNKNOWN = -1
 """The label of an item whose class is not known, as in scikit-learn."""
@@ -95,13 +95,13 @@ class Corpus:
         return self.test is not None and bool((self.test.labels != UNKNOWN).any())
 
 
-def nearly_equal(classes: Iterable[str]) -> list[str]:
+def doubtful_names(classes: Iterable[str]) -> list[str]:
     """Remarks on names that are most likely a mistake: classes that differ only in case or blanks and may be one, and
     classes named like a set of pictures.
 
-    >>> nearly_equal(["Cat", "dog", "CAT "])
+    >>> doubtful_names(["Cat", "dog", "CAT "])
     ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]
-    >>> nearly_equal(["cat", "dog", "Val"])
+    >>> doubtful_names(["cat", "dog", "Val"])
     ["'Val' is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"]
     """
     groups: dict[str, list[str]] = {}

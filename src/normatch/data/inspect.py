@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from normatch.columns import counted
 from normatch.data.balance import describe_skew, too_few
-from normatch.data.dataset import UNKNOWN, Corpus, Dataset, nearly_equal
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset, doubtful_names
 from normatch.data.folder import Listings
 from normatch.data.ignored import other_kinds
 from normatch.data.load import find_listings, load_corpus, passed_over
@@ -211,7 +211,7 @@ def _modes(facts: NDArray[Any]) -> dict[str, int]:
 
 
 def _remarks(report: dict[str, Any]) -> list[str]:
-    remarks = nearly_equal(entry["name"] for entry in report["classes"])
+    remarks = doubtful_names(entry["name"] for entry in report["classes"])
     trained = {entry["name"]: entry["train"] for entry in report["classes"] if entry["train"]}
     if len(trained) < 2:
         remarks.append("training needs labelled items of at least two classes")
