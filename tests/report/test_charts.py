@@ -77,6 +77,16 @@ def test_any_curve_can_be_drawn(points: list[tuple[int, float | None]]) -> None:
     parse(line_chart("t", [Series("s", sorted(points, key=lambda p: p[0]), "blue")]))
 
 
+@given(st.floats(0, 1), st.integers(1, 3))
+def test_the_axis_of_a_constant_share_stays_within_0_and_100_percent(share: float, evaluations: int) -> None:
+    points = [(float(step), share) for step in range(1, evaluations + 1)]
+    drawn = line_chart("Accuracy", [Series("test accuracy", points, "blue")], shares=True)
+    ticks = [float(tick) for tick in re.findall(r">([\d.]+)%</text>", drawn)]
+    assert len(ticks) > 2
+    assert 0 <= ticks[0] <= 100 * share + 0.1
+    assert 100 * share - 0.1 <= ticks[-1] <= 100
+
+
 @pytest.mark.parametrize("classes", [2, 10, 16, 17, 40, 41, 100])
 def test_the_matrix_has_a_cell_for_each_count(classes: int) -> None:
     rng = np.random.default_rng(classes)

@@ -13,6 +13,8 @@ WIDTH, HEIGHT = 400, 240
 LEFT, RIGHT, TOP, BOTTOM = 42, 14, 12, 38
 MOST_DOTS = 60
 """A curve with more points than this is drawn without dots."""
+FLAT = 0.05
+"""Shares that differ by less are drawn as flat: the axis reaches this far above and below."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,12 @@ def line_chart(
     """A chart of curves over steps. ``shares``: values as percentages; the y-axis includes ``low`` and ``high``."""
     form = percent if shares else compact
     values = [y for s in series for _, y in s.known]
-    ticks = round_ticks(
-        min(values) if low is None else min(low, *values), max(values) if high is None else max(high, *values)
-    )
+    bottom = min(values) if low is None else min(low, *values)
+    top = max(values) if high is None else max(high, *values)
+    if shares and top - bottom < FLAT:
+        # One evaluation, or the same accuracy throughout: an axis around it, and none above 100%.
+        bottom, top = max(0.0, bottom - FLAT), min(1.0, top + FLAT)
+    ticks = round_ticks(bottom, top)
     last = max(x for s in series for x, _ in s.points)
     steps = round_ticks(0, last)
     x_axis = Axis(0, last, LEFT, WIDTH - RIGHT)
