@@ -1,8 +1,6 @@
 """The configuration of a run: everything that decides its result, validated, and stored in ``config.json``."""
 
 import dataclasses
-import math
-import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from normatch.annotations import STORABLE, elements, fits, is_finite, kinds, remedy, storable, word
 from normatch.augment import AugmentConfig
 from normatch.device import Device
 from normatch.errors import UserError
@@ -19,18 +18,6 @@ from normatch.methods.parts.groups import OptimConfig
 __all__ = ["Config", "flat", "from_json", "to_json"]
 
 T = TypeVar("T")
-
-UNIONS = (types.UnionType, typing.Union)
-"""The origins of ``X | Y`` and of ``Union[X, Y]`` or ``Optional[X]``."""
-
-PLAIN = (bool, int, float, str)
-"""The types of which a field may have several: each is its own kind of value in JSON."""
-
-STORABLE = (
-    "annotate it as bool, int, float, str, a union of these, Literal, Path, a tuple or list of these, any of them or "
-    "None, or a dataclass"
-)
-"""The remedy for a field of any other type."""
 
 
 @dataclass(frozen=True)
@@ -216,18 +203,18 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
 
 
 def _restore(hint: Any, value: Any, where: str) -> Any:
-    members = [h for h in _members(hint) if h is not type(None)]
-    if value is None or len(members) != 1:
+    found = kinds(hint)
+    if value is None or len(found) != 1:
         return value
-    hint = members[0]
+    (hint,) = found
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return from_json(typing.cast(type[Any], hint), value, where)
     if hint is Path and isinstance(value, str):
         return Path(value)
     kind = typing.get_origin(hint)
     if kind in (tuple, list):
-        if not isinstance(value, list) or len(hints := _elements(hint, len(value))) != len(value):
-            raise UserError(f"{where.rstrip('.')} is {value!r}: give {_word(hint)}")
+        if not isinstance(value, list) or len(hints := elements(hint, len(value))) != len(value):
+            raise UserError(f"{where.rstrip('.')} is {value!r}: give {word(hint)}")
         return kind(_restore(h, v, where) for h, v in zip(hints, value, strict=True))
     return value
 
@@ -237,71 +224,11 @@ def _check_types(value: Any, where: str) -> None:
     hints = typing.get_type_hints(type(value))
     for f in dataclasses.fields(value):
         name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
-        if not (dataclasses.is_dataclass(hint) or _storable(hint)):
-            raise UserError(f"{name} has type {_word(hint)}, which no config can hold: {STORABLE}")
-        if not _fits(given, hint):
-            raise UserError(f"{name} is {given!r}: {_remedy(hint)}")
+        if not (dataclasses.is_dataclass(hint) or storable(hint)):
+            raise UserError(f"{name} has type {word(hint)}, which no config can hold: {STORABLE}")
+        if hint is not Settings and not fits(given, hint):
+            raise UserError(f"{name} is {given!r}: {remedy(hint)}")
         if dataclasses.is_dataclass(given):
             _check_types(given, f"{name}.")
-        elif not _is_finite(given):
+        elif not is_finite(given):
             raise UserError(f"{name} is {given}: give a finite number")
-
-
-def _storable(hint: Any) -> bool:
-    """Whether :func:`from_json` restores any value of this annotation: Path | str, say, it could not tell apart."""
-    members = [h for h in _members(hint) if h is not type(None)]
-    if len(members) != 1:
-        return all(h in PLAIN or typing.get_origin(h) is Literal for h in members)
-    (only,) = members
-    if typing.get_origin(only) in (tuple, list):
-        return all(h is ... or _storable(h) for h in typing.get_args(only))
-    return only in PLAIN or only is Path or typing.get_origin(only) is Literal
-
-
-def _fits(given: Any, hint: Any) -> bool:
-    """Whether a value has the annotated type; an int is a float too, but a bool, which Python counts as int, is not."""
-    kind = typing.get_origin(hint)
-    if kind in UNIONS:
-        return any(_fits(given, h) for h in typing.get_args(hint))
-    if kind is Literal:
-        return given in typing.get_args(hint)
-    if kind in (tuple, list):
-        hints = _elements(hint, len(given)) if isinstance(given, kind) else None
-        return hints is not None and len(hints) == len(given) and all(map(_fits, given, hints))
-    if isinstance(given, bool) and hint in (int, float):
-        return False
-    if dataclasses.is_dataclass(hint) and hint is not Settings:
-        return type(given) is hint  # another dataclass would be read back as this one
-    return isinstance(given, int | float if hint is float else hint)
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; any other annotation is its own only member."""
-    return typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
-
-
-def _elements(hint: Any, length: int) -> tuple[Any, ...]:
-    """The annotations of the elements of a tuple or list with this annotation and length."""
-    inner = typing.get_args(hint)
-    return inner[:1] * length if typing.get_origin(hint) is list or inner[-1:] == (...,) else inner
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def _remedy(hint: Any) -> str:
-    """What to give for a field of this annotation."""
-    members = _members(hint)
-    if not any(typing.get_origin(h) is Literal for h in members):
-        return f"give {' or '.join(map(_word, members))}"
-    choices = [typing.get_args(h) if typing.get_origin(h) is Literal else (_word(h),) for h in members]
-    return f"choose from {', '.join(str(c) for part in choices for c in part)}"
-
-
-def _word(hint: Any) -> str:
-    if hint is type(None):
-        return "None"
-    return str(hint) if typing.get_origin(hint) or not isinstance(hint, type) else hint.__name__

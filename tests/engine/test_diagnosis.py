@@ -84,15 +84,15 @@ def test_few_labels_are_seen_before_the_start() -> None:
 
 
 def test_a_run_that_ends_before_its_flow_learns_is_seen_before_the_start() -> None:
-    short = Case(("cat", "dog"), labels=(4, 4), steps=60, epoch=60, ramp=True)
-    told = "the flow never learns: its losses begin after 60 steps (--epoch), and the run has 60"
+    short = Case(("cat", "dog"), labels=(4, 4), steps=60, epoch=60, last_start=60)
+    told = "a part of the method never learns: its loss begins after 60 steps, the run has 60"
     assert only(Diagnosis(short).alarms) == told
     assert not Diagnosis(dataclasses.replace(short, steps=61)).alarms
-    assert not Diagnosis(dataclasses.replace(short, ramp=False)).alarms
+    assert not Diagnosis(dataclasses.replace(short, last_start=0)).alarms
 
 
 @pytest.mark.parametrize("ramp", [5, 0])
-def test_whether_the_flow_would_learn_is_read_from_the_settings(tmp_path: Path, ramp: int) -> None:
+def test_the_method_says_when_its_flow_begins_to_learn(tmp_path: Path, ramp: int) -> None:
     config = recipes.digits().replace(steps=2, epoch=2, batch=8, settings=NorMatchSettings(flow_ramp=ramp))
     names = [warning["name"] for warning in train(config, tmp_path / "run").warnings]
     assert names == (["ends-before-ramp"] if ramp else [])
@@ -147,9 +147,8 @@ def test_a_remedy_names_what_the_method_has_and_what_is_not_done(name: str) -> N
     assert "turn on" not in normatch
     assert "threshold" not in normatch + supervised
     assert "no-alignment" not in fixmatch or name == "skewed-labels", "which is raised only with alignment"
-    settings = NorMatchSettings() if name == "ends-before-ramp" else FixMatchSettings()  # only a flow has a ramp
-    for setting in re.findall(r"--settings\.(?:no-)?([a-z-]+)", fixmatch):
-        assert hasattr(settings, setting.replace("-", "_"))
+    for setting in re.findall(r"--settings\.(?:no-)?([a-z]+)", fixmatch):
+        assert hasattr(FixMatchSettings(), setting)
     if name.startswith("validation"):
         assert "unlabelled" not in supervised
         assert "pseudo" not in supervised

@@ -82,8 +82,8 @@ class Case:
     """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
     threshold: bool = False
     """Whether the method has a confidence threshold."""
-    ramp: bool = False
-    """Whether the method's auxiliary losses are 0 during the first epoch."""
+    last_start: int = 0
+    """The step from which all of the method's losses count."""
     pseudo_labels: bool = True
     """Whether the method learns from unlabelled items."""
     validation: int = 0
@@ -147,9 +147,9 @@ def skewed_labels(case: Case, history: History) -> str | None:
 
 
 def ends_before_ramp(case: Case, history: History) -> str | None:
-    if not case.ramp or case.steps > case.epoch:
+    if not case.last_start or case.steps > case.last_start:
         return None
-    return f"the flow never learns: its losses begin after {case.epoch} steps (--epoch), and the run has {case.steps}"
+    return f"a part of the method never learns: its loss begins after {case.last_start} steps, the run has {case.steps}"
 
 
 def not_finite(case: Case, history: History) -> str | None:
@@ -234,7 +234,7 @@ def remedy_skewed_labels(case: Case) -> str:
 
 
 def remedy_ends_before_ramp(case: Case) -> str:
-    return "train longer, lower --epoch, or start at once with --settings.flow-ramp 0"
+    return "train longer, or lower --epoch, in which ramps are counted"
 
 
 def remedy_not_finite(case: Case) -> str:

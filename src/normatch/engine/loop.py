@@ -182,7 +182,7 @@ def _case(job: Job) -> Case:
         epoch=config.epoch,
         alignment=getattr(config.settings, "alignment", None),
         threshold=hasattr(config.settings, "threshold"),
-        ramp=getattr(config.settings, "flow_ramp", 0) > 0,
+        last_start=job.method.last_start,
         pseudo_labels=bool(job.method.views.unlabelled),
         validation=validating,
         reference=class_mean_accuracy(train, split.labelled, split.validation) if validating else None,

@@ -37,12 +37,12 @@ def score_run(
     model = load(path, device)
     corpus = with_test_set(config, open_corpus(config, reading))
     answers = read_answers(run, model.classes)
-    must_fit(run, corpus, model.model.spec)
     named = _held_out_files(run, corpus, on)
     if named is None:
         must_be_the_same(run, corpus, model.model.spec, answers)
         which, _, items = held_out(run, corpus, on)
     else:
+        must_fit(run, corpus, model.model.spec)
         which, items = named
         if which == "test" and answers is not None:
             must_be_labelled_alike(run, corpus, items.labels, answers)

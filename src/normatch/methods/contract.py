@@ -132,6 +132,11 @@ class Method(nn.Module, abc.ABC):
         """Which optimiser updates which parameters; by default SGD for all, without decay of biases and norms."""
         return sgd_groups(self.parameters(), optim)
 
+    @property
+    def last_start(self) -> int:
+        """The step from which all losses count; 0 unless one has no weight at first."""
+        return 0
+
     def begin_epoch(self, epoch: int, embed: Callable[[], Embedding]) -> None:
         """Called on the host before each epoch, outside the captured step; by default it does nothing.
 

@@ -116,6 +116,11 @@ class NorMatch(WeakToStrong):
         losses |= {name: grown * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
 
+    @property
+    def last_start(self) -> int:
+        """The flow's losses are 0 during the first epoch of their ramp."""
+        return self.task.epoch if self.settings.flow_ramp else 0
+
     def groups(self, optim: OptimConfig) -> list[Group]:
         """SGD for backbone and softmax head; AdamW for flows and other auxiliary classifiers."""
         settings: NorMatchSettings = self.settings

@@ -149,10 +149,10 @@ def find_backbone(name: str) -> BackboneSpec:
 
 
 def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
-    """The name of the backbone for items of this shape: the most accurate after a short run, as far as is known.
+    """The name of the backbone for items of this shape.
 
-    For images up to 64 pixels that is not the paper's (docs/results.md). ``quick`` is for a machine without a GPU:
-    small images then get a small network.
+    Small images do not get the paper's, which is less accurate after a short run (docs/results.md). ``quick`` is for a
+    machine without a GPU: small images then get a small network.
 
     >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))
     ('small-wide', 'quick-resnet', 'resnet-18')
