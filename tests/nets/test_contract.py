@@ -183,3 +183,11 @@ def test_compiles_as_one_graph(name: str) -> None:
     torch.compiler.reset()
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="eager")(x), net(x))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if build(name).partial and name != "wrn-28-8"])
+def test_compiles_as_one_graph_when_only_some_items_learn(name: str) -> None:
+    net, x = build(name), batch(name)
+    torch.compiler.reset()
+    compiled = torch.compile(net, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, learning=2), copy.deepcopy(net)(x, learning=2))

@@ -29,11 +29,10 @@ def join(parts: Parts) -> Tensor:
 
 def each(layer: Callable[[Tensor], Tensor], parts: Parts) -> Parts:
     """The layer's outputs; of the second part without gradients."""
-    first, *others = parts
-    outputs = [layer(first)]
+    learning, *others = parts
     with torch.no_grad():
-        outputs += map(layer, others)
-    return tuple(outputs)
+        rest = [layer(part) for part in others]
+    return layer(learning), *rest
 
 
 def normalise(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
