@@ -5,6 +5,7 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from normatch.engine.recorder import Silent
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import methods
-from normatch.methods.normatch import NorMatchSettings
+from normatch.methods.normatch import NorMatch, NorMatchSettings
 
 
 def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
@@ -90,6 +91,29 @@ def test_a_step_that_cannot_be_captured(
     assert len(tried) == 1
     assert capsys.readouterr().err.count("eagerly: the step cannot be captured (RuntimeError: operation not perm") == 1
     assert runtime.eager_because is not None
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # which torch looks at after a break
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_step_that_is_compiled_in_pieces_says_so(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: bool
+) -> None:
+    compile_, believe = torch.compile, NorMatch.believe
+
+    def in_pieces(self: NorMatch, z_weak: Tensor) -> Tensor:
+        if broken:
+            torch._dynamo.graph_break()
+        return believe(self, z_weak)
+
+    torch.compiler.reset()
+    monkeypatch.setattr(NorMatch, "believe", in_pieces)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_(function, backend="eager", dynamic=False))
+    monkeypatch.setattr(normatch.engine.step, "capture", lambda work: SimpleNamespace(replay=work))
+    _, runtime = result(config, capture=True)
+    said = capsys.readouterr().err
+    assert said.count("steps are slower than they could be: compiled in pieces (") == broken
+    assert ("pieces (User-inserted graph break" in said) == broken
+    assert runtime.capture
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), torch.OutOfMemoryError("no")])

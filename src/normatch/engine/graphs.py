@@ -1,11 +1,31 @@
-"""Capture work as a CUDA graph, restoring torch's state if that fails."""
+"""Graphs of a step: whether its code was compiled as one, and its capture as a CUDA graph."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import torch
 
-__all__ = ["capture"]
+__all__ = ["capture", "graph_breaks"]
+
+
+@contextlib.contextmanager
+def graph_breaks() -> Iterator[list[str]]:
+    """A list that holds, after the block, why code that it compiled is in pieces: torch's reason for each break."""
+    # Imported where something is compiled: it takes a second.
+    from torch._dynamo.utils import counters
+
+    before = Counter(counters["graph_break"])
+    reasons: list[str] = []
+    yield reasons
+    reasons += map(_explained, (Counter(counters["graph_break"]) - before).elements())
+
+
+def _explained(reason: str) -> str:
+    """The line that explains: recent versions of torch give a heading, an explanation and hints."""
+    lines = [line.strip() for line in reason.splitlines()]
+    found = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    return (found or lines)[0]
 
 
 def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:

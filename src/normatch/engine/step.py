@@ -14,7 +14,7 @@ from normatch.config import Config
 from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.feed import feed_from
-from normatch.engine.graphs import capture
+from normatch.engine.graphs import capture, graph_breaks
 from normatch.engine.measures import step_means
 from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
@@ -147,7 +147,10 @@ class Step:
         # Saved on the host: the first step, in which cuDNN tries kernels, needs the most GPU memory.
         before = {name: value.to("cpu", copy=True) for name, value in self.state().items()}
         try:
-            self._run()
+            with graph_breaks() as breaks:
+                self._run()
+            if breaks:
+                self.progress.note(f"steps are slower than they could be: compiled in pieces ({breaks[0]})")
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
