@@ -1,4 +1,4 @@
-"""The search for settings that make NorMatch accurate within minutes: which network, learning rate and schedule.
+"""The search for settings that make NorMatch accurate within minutes: network, learning rate, schedule, targets.
 
 python benchmarks/fast.py quick-resnet quick-resnet-lr-0.1 --steps 18944 --labels 250 --data-root data
 trains each choice and adds what it reached to benchmarks/results/cifar10-fast-choices.json. 5,000 training images,
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from normatch import recipes
 from normatch.config import Config
@@ -25,6 +26,8 @@ from normatch.engine.job import open_corpus
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
 from normatch.files import read_json, write_json
+from normatch.methods import methods
+from normatch.methods.normatch import NorMatch
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
 from normatch.nets.zoo.quick_resnet import QuickResNet
 from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
@@ -46,6 +49,8 @@ Changes = dict[str, Any]
 SHARED: Changes = {"settings.passes": "shared"}
 QUICK: Changes = {"backbone": "quick-resnet", "settings.passes": "joint"}
 TO_ZERO: Changes = {"optim.cosine": 0.5}
+LARGE_STEPS: Changes = {"backbone": "quick-resnet", "settings.passes": "shared", "optim.lr": 0.1}
+ONEHOT: Changes = LARGE_STEPS | TO_ZERO | {"settings.pseudo_label": "onehot"}
 CHOICES: dict[str, Changes] = {
     "wrn-28-2": SHARED | TO_ZERO,
     "wrn-16-4": SHARED | TO_ZERO | {"backbone": "wrn-16-4"},
@@ -54,14 +59,32 @@ CHOICES: dict[str, Changes] = {
     "quick-resnet": QUICK | TO_ZERO,
     "quick-resnet-ratio-3": QUICK | TO_ZERO | {"ratio": 3},
     "quick-resnet-lr-0.1": QUICK | TO_ZERO | {"optim.lr": 0.1},
+    "soft": LARGE_STEPS,
+    "sharp": LARGE_STEPS | TO_ZERO | {"method": "normatch-sharp"},
+    "onehot": ONEHOT,
+    "onehot-lr-0.2": ONEHOT | {"optim.lr": 0.2},
+    "onehot-48": ONEHOT | {"backbone": "quick-resnet-48"},
+    "onehot-strong-labels": ONEHOT | {"settings.labelled_view": "strong"},
 }
 
 
-def add_networks() -> None:
-    """The networks that were tried and are not part of the package."""
+class Sharp(NorMatch):
+    """Pseudo-labels p² / Σ p², a temperature of ½, in the place of p."""
+
+    def losses(
+        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        sharp = p.square() / p.square().sum(1, keepdim=True)
+        return super().losses(logits_labelled, labels, logits_strong, sharp, weight)
+
+
+def add_what_was_tried() -> None:
+    """Networks and a method that are not part of the package."""
+    methods.add("normatch-sharp", Sharp)
     for depth, width in ((16, 4), (10, 4)):
         _add(f"wrn-{depth}-{width}", partial(WideResNet, depth=depth, width=width), NORM_MOMENTUM)
-    _add("quick-resnet-64", partial(QuickResNet, width=64), 0.01)
+    for width in (48, 64):
+        _add(f"quick-resnet-{width}", partial(QuickResNet, width=width), 0.01)
 
 
 def _add(name: str, build: Callable[..., Backbone], norm_momentum: float) -> None:
@@ -129,7 +152,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file that outcomes are added to")
     given = parser.parse_args()
-    add_networks()
+    add_what_was_tried()
     corpus = held_out(open_corpus(recipes.cifar10().replace(data_root=given.data_root)))
     for choice in given.choices:
         config = config_of(choice, given.labels, given.seed, given.steps)

@@ -59,6 +59,12 @@ CHOICES = {
     "quick-resnet": "`quick-resnet`",
     "quick-resnet-ratio-3": "`quick-resnet`, 3 unlabelled images for a labelled one",
     "quick-resnet-lr-0.1": "`quick-resnet`, learning rate 0.1",
+    "soft": "the same in `shared`, learning rate falls to a fifth",
+    "sharp": "in `shared`, pseudo-labels sharpened: p² / Σ p²",
+    "onehot": "in `shared`, one-hot pseudo-labels",
+    "onehot-lr-0.2": "one-hot, learning rate 0.2",
+    "onehot-48": "one-hot, half as wide again",
+    "onehot-strong-labels": "one-hot, labelled images strongly augmented",
 }
 
 

@@ -59,6 +59,7 @@ def test_the_papers_numbers_are_the_defaults() -> None:
         flow_lr=1e-3,
         flow_clip=50.0,
         flow_ramp=5,
+        labelled_view="weak",
         passes="joint",
         means="zero",
     )

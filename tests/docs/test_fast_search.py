@@ -28,7 +28,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     backbones.names()  # so that the registry has been filled, and can be put back
     monkeypatch.setattr(backbones, "_things", dict(backbones._things))
-    module.add_networks()
+    module.add_what_was_tried()
     return module
 
 

@@ -1,10 +1,12 @@
 """What the engine hands to whom, and when: the right items, weights, seeds and rates, at the right steps."""
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -367,3 +369,20 @@ def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str
     loss, measured = compiled(batch, truth)
     assert loss.isfinite()
     assert {"loss", "loss/labelled"} <= measured.shapes.keys()
+
+
+@pytest.mark.parametrize("method", ["normatch", "fixmatch"])
+@pytest.mark.parametrize("view", ["weak", "strong"])
+def test_labelled_images_are_augmented_as_their_setting_says(config: Config, method: str, view: str) -> None:
+    settings: Any = config.replace(method=method).settings
+    settings = dataclasses.replace(settings, labelled_view=view)
+    step = stepped(config.replace(method=method, settings=settings)).step
+    made: list[tuple[str, int]] = []
+
+    def make(kind: str, images: Tensor, numbers: Any) -> Tensor:
+        made.append((kind, len(images)))
+        return step._views.make(kind, images, numbers)
+
+    step._make_view = make
+    step.sample()
+    assert made == [(view, config.batch), *((kind, config.batch * config.ratio) for kind in ("weak", "strong"))]

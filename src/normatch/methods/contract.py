@@ -109,7 +109,8 @@ class Method(nn.Module, abc.ABC):
     summary: ClassVar[str] = ""
     """One line for ``normatch list methods``."""
     Settings: ClassVar[type[Settings]] = Settings
-    views: ClassVar[ViewsWanted] = ViewsWanted()
+    views: ViewsWanted = ViewsWanted()
+    """Where settings decide on the kinds, ``__init__`` sets it again; the class says whether any are unlabelled."""
     capturable: ClassVar[bool] = True
     """Whether ``forward`` can be compiled and captured; set False if it must look at values, and it runs eagerly."""
 

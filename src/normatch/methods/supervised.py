@@ -13,7 +13,7 @@ class Supervised(Method):
     """L = L_x(θ_d), on weakly augmented labelled images."""
 
     summary: ClassVar[str] = "the labelled images alone"
-    views: ClassVar[ViewsWanted] = ViewsWanted(labelled=("weak",))
+    views: ViewsWanted = ViewsWanted(labelled=("weak",))
 
     def forward(self, batch: Batch) -> Outcome:
         (images,) = batch.labelled

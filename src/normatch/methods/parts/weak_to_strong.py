@@ -1,6 +1,6 @@
 """Base of FixMatch, NorMatch and similar methods: pseudo-labels from weak views are the targets of strong views."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -26,6 +26,9 @@ class WeakToStrongSettings(Settings):
     """Distribution alignment of the pseudo-labels."""
     alignment_batches: int = 32
     """Number of recent batches over which alignment averages the distribution of classes."""
+    labelled_view: Literal["weak", "strong"] = "weak"
+    """How labelled images are augmented: weakly (the paper), or like the views that learn from pseudo-labels, with
+    which a few labels are not learned by heart so soon (docs/results.md, CIFAR-10 within minutes)."""
     passes: Passes = "joint"
     """All views in one pass through the backbone (joint, the paper); the same with gradients of labelled and strong
     views only (shared); or weak views in a separate pass without gradients (split)."""
@@ -39,7 +42,7 @@ class WeakToStrong(Method):
     """Uses one weak and one strong view of each unlabelled image; subclasses define the weight of a pseudo-label."""
 
     Settings: ClassVar[type[Settings]] = WeakToStrongSettings
-    views: ClassVar[ViewsWanted] = ViewsWanted(labelled=("weak",), unlabelled=("weak", "strong"))
+    views: ViewsWanted = ViewsWanted(labelled=("weak",), unlabelled=("weak", "strong"))
 
     def __init__(self, model: Model, task: Task, settings: WeakToStrongSettings) -> None:
         super().__init__(model, task, settings)
@@ -48,6 +51,7 @@ class WeakToStrong(Method):
                 f"settings.passes is 'shared', which backbone {model.spec.backbone!r} does not have: "
                 "choose 'joint' or 'split'"
             )
+        self.views = replace(self.views, labelled=(settings.labelled_view,))
         self.alignment = Alignment(task.classes, settings.alignment_batches) if settings.alignment else None
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
