@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
 from normatch.methods import Batch, Embedding, Method, Outcome, methods
+from normatch.methods.parts.groups import Group
 
 
 @pytest.fixture
@@ -125,6 +127,27 @@ def test_what_is_minimised_is_the_sum_of_the_methods_losses(config: Config, monk
     assert len(losses) == 4
     assert all(losses), "the ramp has begun"
     assert loss.item() == pytest.approx(sum(losses), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda groups: groups[1:], r"have the parameter 'model.backbone.stem.weight' 0 times: give it to one group"),
+        (lambda groups: [*groups, groups[0]], r"have the parameter 'model.backbone.stem.weight' 2 times"),
+        (
+            lambda groups: [*groups, replace(groups[0], params=[torch.nn.Parameter(torch.ones(2))])],
+            "have a parameter that is not the method's, so that no checkpoint would have it",
+        ),
+    ],
+)
+def test_a_method_trains_all_its_parameters_and_no_others(
+    change: Callable[[list[Group]], list[Group]], complaint: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = methods.get("fixmatch")
+    groups = kind.groups
+    monkeypatch.setattr(kind, "groups", lambda self, optim: change(groups(self, optim)))
+    with pytest.raises(UserError, match=complaint):
+        prepare(config.replace(method="fixmatch"))
 
 
 @pytest.mark.parametrize(
