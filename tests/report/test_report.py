@@ -407,6 +407,24 @@ def test_truth_that_is_not_learnt_needs_no_apology(runs: dict[str, Path], tmp_pa
     assert not any("whose labels are trained on" in said for said in page.words)
 
 
+def test_what_was_predicted_in_training_is_scored_not_what_is_predicted_again(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Another device may round differently."""
+    copy = tmp_path / "run"
+    shutil.copytree(runs["fixmatch"], copy)
+    before = np.array(numbers_of(copy, device="cpu")["confusion"])
+    with (copy / "predictions.csv").open(newline="") as file:
+        head, first, *rest = csv.reader(file)
+    guess, truth = int(first[1]), int(first[3])
+    first[1] = str((guess + 1) % 10)
+    with (copy / "predictions.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, first, *rest])
+    after = np.array(numbers_of(copy, device="cpu")["confusion"])
+    assert (after - before)[truth, guess] == -1
+    assert np.abs(after - before).sum() == 2
+
+
 def test_only_a_method_with_a_threshold_is_said_to_have_one(runs: dict[str, Path]) -> None:
     found = examine(gather(runs["fixmatch"], device="cpu"))
     assert "reaches the method's threshold" in unescape(str(pseudo_labels(found)))
