@@ -211,6 +211,14 @@ def test_a_ramped_average_keeps_a_tenth_of_the_first_weights(config: Config) -> 
         torch.testing.assert_close(mine, 0.1 * start + 0.9 * p.detach(), rtol=1e-5, atol=1e-7)
 
 
+def test_inputs_are_normalised_by_training_items_alone(config: Config) -> None:
+    job = prepare(config)
+    train, test, spec = job.corpus.train.inputs, job.corpus.test, job.method.model.spec
+    assert (*spec.mean, *spec.std) == pytest.approx((train.mean(), train.std()), rel=1e-9)
+    assert test is not None
+    assert test.inputs.mean() != pytest.approx(train.mean(), rel=1e-4)
+
+
 def test_the_first_weights_are_the_seeds(config: Config) -> None:
     zero, again, one = (
         torch.cat([p.detach().flatten() for p in prepare(config.replace(seed=seed)).method.model.backbone.parameters()])
