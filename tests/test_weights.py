@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import normatch
 from normatch.cli import main
 from normatch.config import Config
 from normatch.engine import Run, prepare, train
 from normatch.errors import UserError
+from normatch.model import Model, ModelSpec
+from normatch.weights import load_model, save_model
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,15 @@ def test_two_files_are_a_model(run: Path, tmp_path: Path) -> None:
     model = normatch.load(tmp_path)
     np.testing.assert_array_equal(model.predict_proba(images), normatch.load(run).predict_proba(images))
     assert model.classes == tuple("0123456789")
+
+
+def test_tied_weights_are_saved(tmp_path: Path) -> None:
+    model = Model(ModelSpec("mlp", (6,), ("a", "b"), (0.0,) * 6, (1.0,) * 6))
+    norm = next(module for module in model.backbone.modules() if isinstance(module, nn.BatchNorm1d))
+    norm.bias = norm.weight
+    save_model(model, tmp_path)
+    loaded = load_model(tmp_path).state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
 
 
 def test_a_model_of_another_format_is_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -482,6 +482,9 @@ WRONG = {
     "no repeats": Wrong("bench --repeats 0", "repeats is 0"),
     "nowhere to keep a timing": Wrong("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
     "no images to time": Wrong("bench --items -5", "items is -5"),
+    "noise in place of one's own images": Wrong(
+        "bench --data pets --items 99 --device cpu", "items is 99, but pets is timed with its own items", pets
+    ),
     "a result that is cut off": Wrong(
         "report run", "run/result.json cannot be read", replaced("result.json", b"{"), "digits"
     ),

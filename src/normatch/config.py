@@ -44,7 +44,7 @@ class Config:
     fold: int | None = None
     """Index of a predefined labelled subset (STL-10, Mini-ImageNet) to use instead of a random draw."""
     validation: float = 0.0
-    """Share of the training items set aside for choosing settings; the test set is never used for that."""
+    """Share of the labelled items set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
     """Whether the unlabelled set also contains the labelled images, as in FixMatch."""
 

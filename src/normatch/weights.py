@@ -5,6 +5,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch import contiguous_format
 
 import normatch
 from normatch.config import from_json, to_json
@@ -21,7 +22,9 @@ FORMAT = 1
 def save_model(model: Model, folder: Path) -> None:
     write_json(folder / "model.json", {"format": FORMAT, "normatch": normatch.__version__} | to_json(model.spec))
     with replacing(folder / "model.safetensors") as part:
-        part.write_bytes(save({name: tensor.contiguous() for name, tensor in model.state_dict().items()}))
+        # Copies, because safetensors refuses tensors that share memory, as a backbone's tied weights do.
+        copies = {name: value.clone(memory_format=contiguous_format) for name, value in model.state_dict().items()}
+        part.write_bytes(save(copies))
 
 
 def load_model(folder: Path) -> Model:

@@ -123,6 +123,8 @@ def test_skewed_labels_are_the_measure_of_pseudo_labels() -> None:
         "34.0% are 'owl', 33.0% are 'cat' (of the labels 4.0% and 80.0%)"
     )
     assert names(alarms({"pseudo/classes": [0.995, 0.004, 0.001]}, SKEWED)) == ["collapse"]
+    two_rare = dataclasses.replace(SKEWED, labels=(180, 10, 10))
+    assert alarms({"pseudo/classes": [0.94, 0.03, 0.03]}, two_rare) == []
     chance = dataclasses.replace(SKEWED, labels=(6, 2, 5))
     assert names(alarms({"pseudo/classes": [0.85, 0.11, 0.04]}, chance)) == ["few-labels", "imbalance"]
 

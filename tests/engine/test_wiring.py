@@ -5,6 +5,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
 from normatch.methods import Batch, Embedding, Method, Outcome, methods
+from normatch.methods.parts.groups import Group
 
 
 @pytest.fixture
@@ -130,6 +132,27 @@ def test_what_is_minimised_is_the_sum_of_the_methods_losses(config: Config, monk
 
 
 @pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda groups: groups[1:], r"have the parameter 'model.backbone.stem.weight' 0 times: give it to one group"),
+        (lambda groups: [*groups, groups[0]], r"have the parameter 'model.backbone.stem.weight' 2 times"),
+        (
+            lambda groups: [*groups, replace(groups[0], params=[torch.nn.Parameter(torch.ones(2))])],
+            "have a parameter that is not the method's, so that no checkpoint would have it",
+        ),
+    ],
+)
+def test_a_method_trains_all_its_parameters_and_no_others(
+    change: Callable[[list[Group]], list[Group]], complaint: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = methods.get("fixmatch")
+    groups = kind.groups
+    monkeypatch.setattr(kind, "groups", lambda self, optim: change(groups(self, optim)))
+    with pytest.raises(UserError, match=complaint):
+        prepare(config.replace(method="fixmatch"))
+
+
+@pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [
         ("loss", torch.ones(()), "a metric 'loss', a name that each run's record has already"),
@@ -188,6 +211,14 @@ def test_a_ramped_average_keeps_a_tenth_of_the_first_weights(config: Config) -> 
     trained = loop.step.method.model.parameters()
     for mine, start, p in zip(loop.step.average.model.parameters(), first, trained, strict=True):
         torch.testing.assert_close(mine, 0.1 * start + 0.9 * p.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_inputs_are_normalised_by_training_items_alone(config: Config) -> None:
+    job = prepare(config)
+    train, test, spec = job.corpus.train.inputs, job.corpus.test, job.method.model.spec
+    assert (*spec.mean, *spec.std) == pytest.approx((train.mean(), train.std()), rel=1e-9)
+    assert test is not None
+    assert test.inputs.mean() != pytest.approx(train.mean(), rel=1e-4)
 
 
 def test_the_first_weights_are_the_seeds(config: Config) -> None:

@@ -93,8 +93,11 @@ def test_a_new_label_leaves_the_score_of_an_older_run_as_it_was(
     for i in range(40):
         save_png(data / ("ape", "bee", "unlabeled")[i % 3] / f"{i:02}.png", rng.integers(0, 256, (8, 8, 3), np.uint8))
     config = own(str(data)).replace(steps=2, epoch=1, batch=4, ratio=1, device="cpu", test_share=0.2)
-    run = train(config, tmp_path / "run")
+    run = train(config.replace(validation=0.2), tmp_path / "run")
     before = score_run(run.path, device="cpu")
+    assert (before["evaluated_on"], before["n"]) == ("test", 6)
+    on_validation = score_run(run.path, on="validation", device="cpu")
+    assert (on_validation["evaluated_on"], on_validation["n"]) == ("validation", 5)
     for name in ("02", "05", "08", "11", "14"):
         (data / "unlabeled" / f"{name}.png").rename(data / "ape" / f"{name}.png")
     assert score_run(run.path, device="cpu") == before

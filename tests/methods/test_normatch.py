@@ -140,6 +140,9 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
         ({"flow_layers": 0}, "flow_layers"),
         ({"alignment_batches": 0}, "alignment_batches"),
         ({"auxiliary": "mlp", "accumulate_mixture": True}, "accumulate_mixture"),
+        ({"auxiliary": "mlp", "means": "normal"}, "means is normal, but there is no flow"),
+        ({"auxiliary": "mlp", "num_weight": 1e-3}, "num_weight"),
+        ({"auxiliary": "mlp", "flow_hidden": 64}, "flow_hidden"),
     ],
 )
 def test_contradictions_are_named(choices: dict[str, object], names: str) -> None:

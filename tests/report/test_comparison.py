@@ -66,6 +66,17 @@ def test_runs_of_other_seeds_drew_other_test_items(runs: dict[str, Path], tmp_pa
     assert "different seeds" in str(match.why_not)
 
 
+def test_other_pictures_of_the_same_classes_are_not_paired(runs: dict[str, Path], tmp_path: Path) -> None:
+    """As after a label more in a folder, whose test items are in the order of their classes."""
+    for name, first in (("before", "1.png"), ("again", "1.png"), ("after", "2.png")):
+        shutil.copytree(runs["normatch"], tmp_path / name)
+        split = json.loads((tmp_path / name / "split.json").read_text())
+        (tmp_path / name / "split.json").write_text(json.dumps(split | {"files": {"test": [first, "3.png"]}}))
+    same, *others = compare([tmp_path / name for name in ("before", "again", "after")]).matches
+    assert same.p == 1.0
+    assert all("their test items differ" in str(match.why_not) for match in others)
+
+
 def test_one_place_may_have_several_names(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from normatch.report.evidence import gather
 from normatch.report.findings import curves_of, examine
 from normatch.report.sections.cases import NO_CLASS, disputed
 from normatch.report.sections.classes import classes
+from normatch.report.sections.curves import pseudo_labels
 from normatch.report.thinning import MOST_POINTS
 
 KINDS = ["normatch", "fixmatch", "supervised", "validation", "mlp", "nothing-held-out", "vectors"]
@@ -403,6 +405,33 @@ def test_truth_that_is_not_learnt_needs_no_apology(runs: dict[str, Path], tmp_pa
     assert numbers_of(runs["normatch"], device="cpu")["balance"]["learnt"] == 40
     page = check_page(write_report(runs["normatch"], tmp_path / "page.html", device="cpu"))
     assert not any("whose labels are trained on" in said for said in page.words)
+
+
+def test_what_was_predicted_in_training_is_scored_not_what_is_predicted_again(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Another device may round differently."""
+    copy = tmp_path / "run"
+    shutil.copytree(runs["fixmatch"], copy)
+    before = np.array(numbers_of(copy, device="cpu")["confusion"])
+    with (copy / "predictions.csv").open(newline="") as file:
+        head, first, *rest = csv.reader(file)
+    guess, truth = int(first[1]), int(first[3])
+    first[1] = str((guess + 1) % 10)
+    with (copy / "predictions.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, first, *rest])
+    after = np.array(numbers_of(copy, device="cpu")["confusion"])
+    assert (after - before)[truth, guess] == -1
+    assert np.abs(after - before).sum() == 2
+
+
+def test_only_a_method_with_a_threshold_is_said_to_have_one(runs: dict[str, Path]) -> None:
+    found = examine(gather(runs["fixmatch"], device="cpu"))
+    assert "reaches the method's threshold" in unescape(str(pseudo_labels(found)))
+    settings = {name: value for name, value in found.config["settings"].items() if name != "threshold"}
+    other = dataclasses.replace(found, method="mymethod", config=found.config | {"settings": settings})
+    assert "threshold" not in str(pseudo_labels(other))
+    assert "a rule of mymethod" in str(pseudo_labels(other))
 
 
 def test_the_pairs_most_often_confused_come_first(runs: dict[str, Path]) -> None:

@@ -1,6 +1,7 @@
 """Prepare a config for training: read data, draw labels, build the method. Errors are raised here, before a folder is
 made."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,6 +102,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
         if pretrained:
             model.backbone.load_pretrained()
         method = methods.get(config.method)(model, task, config.settings)
+    _must_be_trained(method, config)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
     views = Views(spec.shape, config.augment, centre=centre, scale=scale)
@@ -108,6 +110,23 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
     if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Job(config, corpus, split, runtime, views, method, on_host)
+
+
+def _must_be_trained(method: Method, config: Config) -> None:
+    """Raise UserError unless the method's groups have each parameter that requires a gradient once, and no other."""
+    grouped = Counter(id(p) for group in method.groups(config.optim) for p in group.params)
+    own = {id(p): (name, p) for name, p in method.named_parameters()}
+    for key, (name, p) in own.items():
+        if p.requires_grad and grouped[key] != 1:
+            raise UserError(
+                f"groups of method {config.method!r} have the parameter {name!r} {grouped[key]} times: give it to one "
+                "group, or call requires_grad_(False) on what is not trained"
+            )
+    if grouped.keys() - own.keys():
+        raise UserError(
+            f"groups of method {config.method!r} have a parameter that is not the method's, so that no checkpoint "
+            "would have it: make its module an attribute of the method"
+        )
 
 
 def _model_spec(

@@ -68,15 +68,13 @@ class NorMatchSettings(WeakToStrongSettings):
                 f"settings.stop_gradient is off with settings.passes {self.passes!r}, "
                 "which keeps no gradients of weak views: choose passes 'joint'"
             )
-        if (
-            self.auxiliary == "mlp"
-            and self.head == "softmax"
-            and (self.flow_dropout != "off" or self.accumulate_mixture)
-        ):
-            raise UserError(
-                "settings.flow_dropout and settings.accumulate_mixture need a flow: "
-                "choose auxiliary 'nfc', or leave them off"
-            )
+        if self.auxiliary == "mlp" and self.head == "softmax":
+            for name in ("num_weight", "flow_hidden", "means", "flow_dropout", "accumulate_mixture"):
+                if getattr(self, name) != getattr(NorMatchSettings, name):
+                    raise UserError(
+                        f"settings.{name} is {getattr(self, name)}, but there is no flow: "
+                        "choose auxiliary 'nfc', or leave it out"
+                    )
 
 
 @methods.named("normatch")

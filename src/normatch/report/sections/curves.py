@@ -80,8 +80,10 @@ def pseudo_labels(findings: Findings) -> str | None:
         lead += (
             f"It is fully trusted if head and {findings.auxiliary} name the same class; otherwise its weight is lower."
         )
-    else:
+    elif "threshold" in findings.config["settings"]:
         lead += "It is trusted if its confidence reaches the method's threshold; otherwise it is not used."
+    else:
+        lead += f"Which of them are trusted is a rule of {findings.method}."
     if not any(series.name == "correct" for series in third):
         lead += " The true classes of the unlabelled images are not known, so the curves that need them are missing."
     elif findings.balance is not None and findings.balance.known == findings.balance.learnt:
