@@ -216,6 +216,7 @@ WRONG = {
     ),
     "an archive": Wrong("train --data pets.zip", "give a folder of images, a .csv", and_file("pets.zip", b"PK")),
     "one picture": Wrong("train --data pets/cat/1.png", "give a folder of images, a .csv file", pets),
+    "no runs to compare": Wrong("compare", "0 runs given: compare needs at least two"),
     "a run twice": Wrong("compare run run", "run is given twice", uses="digits"),
     "a format that its name denies": Wrong("export run --out m.pt2", "of format onnx ends in .onnx", uses="digits"),
     "no steps": Wrong("train --steps 0", "steps is 0: give a whole number of at least 1"),
@@ -481,6 +482,7 @@ WRONG = {
     "a flag of the cache": Wrong("data cache --cleer", "did you mean --clear?"),
     "no repeats": Wrong("bench --repeats 0", "repeats is 0"),
     "nowhere to keep a timing": Wrong("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
+    "a demonstration of no steps": Wrong("demo --steps 0", "steps is 0"),
     "no images to time": Wrong("bench --items -5", "items is -5"),
     "a result that is cut off": Wrong(
         "report run", "run/result.json cannot be read", replaced("result.json", b"{"), "digits"

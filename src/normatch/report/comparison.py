@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from normatch.columns import aligned
+from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.engine.run import Run
@@ -69,7 +69,7 @@ class Comparison:
 def compare(paths: Sequence[Path]) -> Comparison:
     """Compare finished runs from their folders alone; no data is read."""
     if len(paths) < 2:
-        raise UserError(f"{len(paths)} run is given: compare needs at least two")
+        raise UserError(f"{counted(len(paths), 'run')} given: compare needs at least two")
     runs = [Run.open(path) for path in paths]
     twice = next((path for i, path in enumerate(paths) if path.resolve() in [p.resolve() for p in paths[:i]]), None)
     if twice is not None:
