@@ -487,6 +487,24 @@ WRONG = {
     "a result that is cut off": Wrong(
         "report run", "run/result.json cannot be read", replaced("result.json", b"{"), "digits"
     ),
+    "a result that says nothing": Wrong(
+        "train --out run --resume",
+        "run/result.json cannot be read (it has no accuracy)",
+        replaced("result.json", b"{}"),
+        "digits",
+    ),
+    "a result that is a list": Wrong(
+        "eval run", "run/result.json cannot be read (it has no accuracy)", replaced("result.json", b"[]"), "digits"
+    ),
+    "a compared model that says nothing": Wrong(
+        "compare run copy",
+        "model.json cannot be read",
+        lambda where: [
+            shutil.copytree(where / "run", where / "copy"),
+            (where / "copy" / "model.json").write_text("{}"),
+        ],
+        "digits",
+    ),
     "warnings that are cut off": Wrong(
         "report run", "run/warnings.json cannot be read", replaced("warnings.json", b"["), "digits"
     ),
