@@ -223,6 +223,7 @@ WRONG = {
     "a method": Wrong("train --method normach", "did you mean 'normatch'?"),
     "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
     "a setting of another method": Wrong("train --method fixmatch --settings.consensus min", "consensus"),
+    "no name": Wrong("train --name ''", "name is '': give a name"),
     "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
     "more labels than there are": Wrong("train --labels 5000", "are asked for"),
     "a share": Wrong("train --validation 1.5", "validation is 1.5"),
