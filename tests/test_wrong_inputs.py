@@ -506,6 +506,12 @@ WRONG = {
         ],
         "digits",
     ),
+    "the only picture to predict": Wrong(
+        "predict run x.png --on-bad-image skip",
+        "nothing to predict: x.png: not an image of a known kind",
+        lambda where: (where / "x.png").write_text("hello"),
+        "digits",
+    ),
     "warnings that are cut off": Wrong(
         "report run", "run/warnings.json cannot be read", replaced("warnings.json", b"["), "digits"
     ),
