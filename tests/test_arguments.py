@@ -63,6 +63,15 @@ def test_own_data_is_no_recipe_whatever_its_name(monkeypatch: pytest.MonkeyPatch
     assert own("..").name == tmp_path.parent.name
 
 
+def test_a_data_set_without_a_recipe_gets_its_own_settings_and_name() -> None:
+    config, given = parse_run("train", ["--data", "mnist", "--steps", "7"], {})
+    assert config == own("mnist").replace(steps=7)
+    assert config.name == "mnist"
+    assert given.recipe is None
+    assert parse_run("train", ["--data", "digits"], {})[0] == recipes.get("digits-40").build()
+    assert parse_run("train", ["digits-40", "--data", "mnist"], {})[1].recipe == "digits-40"
+
+
 @pytest.mark.parametrize("argv", [["digits-40"], [], ["--seed", "7", "digits-40"]])
 def test_a_resumed_run_gives_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, argv: list[str]) -> None:
     monkeypatch.chdir(tmp_path)

@@ -155,6 +155,17 @@ def test_a_wrong_choice_is_named() -> None:
         FixMatchClassifier(threshold=2.0).fit(DIGITS.data, LABELS)
 
 
+@pytest.mark.parametrize(
+    ("mark", "says"),
+    [("-1", "y holds '-1' among strings"), (None, "y holds None: give the number -1"), (np.nan, "y holds nan: give")],
+)
+def test_other_marks_of_unlabelled_items_are_errors(mark: Any, says: str) -> None:
+    """A column of a table has them; '-1' would silently be a class."""
+    y = np.array(["cat", "dog", mark] * 10, dtype=object)
+    with pytest.raises(UserError, match=says):
+        NorMatchClassifier(**QUICK).fit(IMAGES[:30], y)
+
+
 def test_minus_one_among_strings_is_no_class() -> None:
     """A list of both becomes strings in NumPy's hands."""
     X = np.random.default_rng(0).normal(size=(40, 3))

@@ -216,12 +216,14 @@ WRONG = {
     ),
     "an archive": Wrong("train --data pets.zip", "give a folder of images, a .csv", and_file("pets.zip", b"PK")),
     "one picture": Wrong("train --data pets/cat/1.png", "give a folder of images, a .csv file", pets),
+    "no runs to compare": Wrong("compare", "0 runs given: compare needs at least two"),
     "a run twice": Wrong("compare run run", "run is given twice", uses="digits"),
     "a format that its name denies": Wrong("export run --out m.pt2", "of format onnx ends in .onnx", uses="digits"),
     "no steps": Wrong("train --steps 0", "steps is 0: give a whole number of at least 1"),
     "a method": Wrong("train --method normach", "did you mean 'normatch'?"),
     "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
     "a setting of another method": Wrong("train --method fixmatch --settings.consensus min", "consensus"),
+    "no name": Wrong("train --name ''", "name is '': give a name"),
     "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
     "more labels than there are": Wrong("train --labels 5000", "are asked for"),
     "a share": Wrong("train --validation 1.5", "validation is 1.5"),
@@ -481,12 +483,37 @@ WRONG = {
     "a flag of the cache": Wrong("data cache --cleer", "did you mean --clear?"),
     "no repeats": Wrong("bench --repeats 0", "repeats is 0"),
     "nowhere to keep a timing": Wrong("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
+    "a demonstration of no steps": Wrong("demo --steps 0", "steps is 0"),
     "no images to time": Wrong("bench --items -5", "items is -5"),
     "noise in place of one's own images": Wrong(
         "bench --data pets --items 99 --device cpu", "items is 99, but pets is timed with its own items", pets
     ),
     "a result that is cut off": Wrong(
         "report run", "run/result.json cannot be read", replaced("result.json", b"{"), "digits"
+    ),
+    "a result that says nothing": Wrong(
+        "train --out run --resume",
+        "run/result.json cannot be read (it has no accuracy)",
+        replaced("result.json", b"{}"),
+        "digits",
+    ),
+    "a result that is a list": Wrong(
+        "eval run", "run/result.json cannot be read (it has no accuracy)", replaced("result.json", b"[]"), "digits"
+    ),
+    "a compared model that says nothing": Wrong(
+        "compare run copy",
+        "model.json cannot be read",
+        lambda where: [
+            shutil.copytree(where / "run", where / "copy"),
+            (where / "copy" / "model.json").write_text("{}"),
+        ],
+        "digits",
+    ),
+    "the only picture to predict": Wrong(
+        "predict run x.png --on-bad-image skip",
+        "nothing to predict: x.png: not an image of a known kind",
+        lambda where: (where / "x.png").write_text("hello"),
+        "digits",
     ),
     "warnings that are cut off": Wrong(
         "report run", "run/warnings.json cannot be read", replaced("warnings.json", b"["), "digits"

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import tyro
 
 from normatch.config import Config
-from normatch.data import sources
 from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
@@ -83,12 +82,12 @@ def option(kind: Any, default: Any, about: str) -> tuple[Any, Any]:
 def parse_run(verb: str, argv: list[str], own_options: dict[str, tuple[Any, Any]]) -> tuple[Config, Any]:
     """The config (each of its fields is a flag) and an object with the verb's own options as attributes.
 
-    Defaults come from the recipe or, with --resume, from the config of the run. The option ``recipe`` is None for the
-    user's own data.
+    Defaults come from the recipe or, with --resume, from the config of the run. The option ``recipe`` is None for data
+    without a recipe: the user's own, or a data set that only --data names.
     """
     first = argv[0] if argv and not argv[0].startswith("-") else None
     base = _base(first, argv)
-    assumed = first or (None if base.data not in sources else DEFAULT_RECIPE)
+    assumed = first or (DEFAULT_RECIPE if base.data == recipes.get(DEFAULT_RECIPE).build().data else None)
     given = _parse_from(base, assumed, verb, argv, own_options)
     if given.recipe != assumed:
         # The recipe came after a flag, so only the full parse could find it: parse again with its defaults.
@@ -106,10 +105,9 @@ def _base(recipe: str | None, argv: list[str]) -> Config:
         raise UserError(
             f"unknown recipe {recipe!r} with --data {data}: put quotes around a path with spaces, or leave it out"
         )
-    if recipe is None and data is not None and data not in sources:
+    base = recipes.get(recipe or DEFAULT_RECIPE).build()
+    if recipe is None and data is not None and data != base.data:
         base = own(data)
-    else:
-        base = recipes.get(recipe or DEFAULT_RECIPE).build()
     if "--resume" not in argv:
         return base
     # The defaults of a resumed run are the values in its own config.json, which may not be those of the recipe.
@@ -143,7 +141,7 @@ def _parse_from(
     arguments = dataclasses.make_dataclass(
         verb.title(), fields, bases=(Config,), frozen=True, namespace={"__post_init__": lambda self: None}
     )
-    about = recipes.get(recipe).summary if recipe is not None else "your own data."
+    about = recipes.get(recipe).summary if recipe is not None else "what is not given is chosen for its data."
     arguments.__doc__ = f"{verb.title()} {base.name}: {about}"
     return parse(arguments, verb, argv)
 

@@ -252,7 +252,7 @@ def _choose_epoch(choices: _Choices, epoch: int) -> None:
 def _choose_records(choices: _Choices) -> None:
     every = max(1, choices.config.steps // RECORDS)
     if every < choices.config.log_every:
-        choices.set("log_every", every, f"for enough lines of metrics in {choices.config.steps:,} steps")
+        choices.set("log_every", every, f"for enough lines of metrics in {counted(choices.config.steps, 'step')}")
 
 
 def _choose_momentum(choices: _Choices) -> None:

@@ -117,6 +117,7 @@ class Config:
         """Raise UserError, naming the field and its allowed values, if a value is invalid."""
         _check_types(self, "")
         self.settings.check()
+        _must("name", repr(self.name), bool(self.name.strip()), "a name, which the run's folder gets")
         counts = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size")
         for name in counts:
             value = getattr(self, name)

@@ -22,9 +22,10 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
     """Train supervised, FixMatch and NorMatch, fit LabelSpreading, and print their accuracy on held-out digits."""
     from sklearn.semi_supervised import LabelSpreading
 
-    page = _page_to_keep() if out is None else out / "normatch" / "report.html"
     base = recipes.digits(labels=40, seed=seed)
-    base = base.replace(steps=steps or base.steps)
+    if steps is not None:
+        base = base.replace(steps=steps)
+    page = _page_to_keep() if out is None else out / "normatch" / "report.html"
     job = prepare(base)
     test = len(job.corpus.test or ())
     print(f"digits: {len(job.split.labelled)} labels, {len(job.split.unlabelled)} training digits, {test} held out\n")

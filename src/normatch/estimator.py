@@ -1,6 +1,7 @@
 """Estimators with scikit-learn's interface: fit on arrays with −1 for unlabelled, predict, score."""
 
 import abc
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -61,6 +62,15 @@ def _defaults(train: Dataset) -> Defaults:
     return COLOUR if train.shape[0] == 3 else GREY
 
 
+def _must_be_marked(labels: list[Any]) -> None:
+    """Raise UserError if some labels of any type look like marks of unlabelled items, but are not the number −1."""
+    for label in labels:
+        if isinstance(label, str) and label == str(UNKNOWN):
+            raise UserError("y holds '-1' among strings, which would be a class: give y as an object array with -1")
+        if label is None or (isinstance(label, float) and math.isnan(label)):
+            raise UserError(f"y holds {label}: give the number -1 where the class is not known")
+
+
 class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """Base of both estimators; subclasses define the method to train and its settings."""
 
@@ -103,8 +113,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         check_consistent_length(inputs, labels)
         if labels.dtype.kind == "f":
             assert_all_finite(labels, input_name="y")
-        if labels.dtype.kind in "US" and str(UNKNOWN) in labels:
-            raise UserError("y holds '-1' among strings, which would be a class: give y as an object array with -1")
+        if labels.dtype.kind in "UO":
+            _must_be_marked(labels.tolist())
         known = np.asarray(labels != UNKNOWN)
         if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
             only = labels[known][0]

@@ -13,7 +13,7 @@ from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, replacing, write_json
 from normatch.model import Model, ModelSpec
 
-__all__ = ["load_model", "save_model"]
+__all__ = ["load_model", "read_spec", "save_model"]
 
 FORMAT = 1
 """Version of the format of ``model.json``: incremented when older versions could not read it."""
@@ -32,7 +32,7 @@ def load_model(folder: Path) -> Model:
     for name in ("model.json", "model.safetensors"):
         if not (folder / name).is_file():
             raise UserError(_missing(folder, name))
-    model = Model(_read_spec(folder / "model.json"))
+    model = Model(read_spec(folder / "model.json"))
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (SafetensorError, RuntimeError) as error:
@@ -48,7 +48,8 @@ def _missing(folder: Path, name: str) -> str:
     return f"{folder} has no {name}: give the folder of a finished run"
 
 
-def _read_spec(path: Path) -> ModelSpec:
+def read_spec(path: Path) -> ModelSpec:
+    """The content of a ``model.json``."""
     try:
         content: dict[str, Any] = dict(read_json(path))
     except (ValueError, TypeError) as error:

@@ -45,6 +45,7 @@ def test_any_recipe_is_timed_without_its_data(name: str) -> None:
     text = describe(report | {"peak_memory_bytes": 10**9, "parts_not_captured": ["forward"], "eager_because": "x y"})
     for words in ("steps/s", "memory floor", "1.00 GB", "(not captured)", "not captured: x y"):
         assert words in text
+    assert "(5.0 to 5.0 in 1 repeat)" in describe(report | {"repeats": [5.0]})
 
 
 def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from normatch.errors import UserError
 from normatch.images import crew as crew_module
 from normatch.images import decode_all
 from normatch.images.crew import Crew, crew
@@ -118,3 +119,12 @@ def test_one_crew_reads_all_batches(monkeypatch: pytest.MonkeyPatch, paths: list
     whole = decode_all(paths, size=8, channels=3, on_bad="skip")
     np.testing.assert_array_equal(np.concatenate([batch.images for batch in batches]), whole.images)
     np.testing.assert_array_equal(np.concatenate([batch.kept for batch in batches]), whole.kept)
+
+
+@pytest.mark.parametrize(("batch", "of"), [(8, "the first 32"), (30, "60")])
+def test_unreadable_images_are_counted_among_all_that_were_read(paths: list[Path], batch: int, of: str) -> None:
+    """Not among those of their batch: 2 of 8 would sound like a quarter."""
+    paths[31].write_bytes(b"")
+    last = paths if batch == 8 else [*paths[:30], *paths[32:], *paths[30:32]]
+    with pytest.raises(UserError, match=f"cannot read 2 of {of} images: "):
+        list(decode_batches(last, batch, size=8, channels=3))

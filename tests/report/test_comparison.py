@@ -39,6 +39,13 @@ def test_predictions_that_end_early_are_not_compared(runs: dict[str, Path], tmp_
         compare([runs["supervised"], tmp_path / "short"])
 
 
+def test_a_run_that_lost_its_predictions_is_said_to_have(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["normatch"], tmp_path / "lost")
+    (tmp_path / "lost" / "predictions.csv").unlink()
+    (match,) = compare([runs["supervised"], tmp_path / "lost"]).matches
+    assert match.why_not == "lost has no predictions.csv"
+
+
 def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:
     found = compare([runs["normatch"], runs["validation"]])
     assert found.settings == {"validation": [0.0, 0.1]}

@@ -34,7 +34,7 @@ def verb(
         inputs: Image files, folders, CSV files that list images, one .npy or .npz file, or - for paths on standard
             input, one per line.
         out: Table to write, a .csv or .parquet file; standard output by default.
-        on_bad_image: On an unreadable image, stop before anything is written, or skip it and name it at the end.
+        on_bad_image: On an unreadable image, stop without writing --out, or skip it and name it at the end.
         batch: Items that go through the network at once.
         device: Where to compute.
         force: Replace --out if it exists.

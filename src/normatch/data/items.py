@@ -63,7 +63,8 @@ class Files:
             self.skipped += decoded.bad
             yield Portion([str(self._paths[i]) for i in decoded.kept], decoded.images)
         if self._paths and len(self.skipped) == len(self._paths):
-            raise UserError(f"none of the {len(self)} images can be read; the first: {self.skipped[0]}")
+            none = f"none of the {len(self):,} images can be read; the first" if len(self) > 1 else "nothing to predict"
+            raise UserError(f"{none}: {self.skipped[0]}")
 
 
 class Rows:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from normatch.columns import counted
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.device import device_of
@@ -153,7 +154,7 @@ def _measured(job: Job, seconds: float) -> Pace:
 def describe(report: dict[str, Any]) -> str:
     """The timings as text."""
     rates, step_ms = report["repeats"], 1000 / report["steps_per_second"]
-    spread = f"{min(rates):.1f} to {max(rates):.1f} in {len(rates)} repeats"
+    spread = f"{min(rates):.1f} to {max(rates):.1f} in {counted(len(rates), 'repeat')}"
     lines = [
         f"{report['method']} on {report['backbone']}: {report['steps_per_second']:.1f} steps/s ({spread})",
         f"  {report['hardware']}, torch {report['versions']['torch']}; ready after {report['start_seconds']:.0f} s",

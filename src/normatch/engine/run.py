@@ -48,6 +48,9 @@ class Moved(NamedTuple):
 
 STAYED = Moved()
 
+RESULT = ("accuracy", "evaluated_on", "n", "method", "seed", "steps", "seconds", "hardware", "date", "versions")
+"""What every ``result.json`` has."""
+
 
 class Run:
     """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``warnings.json``, ``checkpoint/``, and once
@@ -154,6 +157,9 @@ class Run:
         if not self.finished:
             raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
         result: dict[str, Any] = self._read("result.json")
+        missing = next((name for name in RESULT if not isinstance(result, dict) or name not in result), None)
+        if missing is not None:
+            raise UserError(f"{self.path / 'result.json'} cannot be read (it has no {missing}): restore it")
         return result
 
     @property

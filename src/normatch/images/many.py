@@ -101,7 +101,9 @@ def decode_batches(
 
     def read(start: int) -> Decoded:
         some = paths[start : start + batch]
-        decoded = _result(some, _decode(some, form, do, silent, None, ""), on_bad)
+        read_so_far = start + len(some)
+        of = f"{'the first ' if read_so_far < len(paths) else ''}{read_so_far:,}"
+        decoded = _result(some, _decode(some, form, do, silent, None, ""), on_bad, of)
         return replace(decoded, kept=decoded.kept + start)
 
     ahead: deque[Future[Decoded]] = deque()
@@ -113,9 +115,10 @@ def decode_batches(
         yield from (last.result() for last in ahead)
 
 
-def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad) -> Decoded:
+def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad, of: str | None = None) -> Decoded:
+    """The entry as a result. ``of`` is, for an error, how many images were read, if not just those of ``paths``."""
     if entry.bad and on_bad == "stop":
-        raise _unreadable_error(paths, entry.bad)
+        raise _unreadable_error(paths, entry.bad, of or f"{len(paths):,}")
     kept = np.setdiff1d(np.arange(len(paths)), np.array(list(entry.bad), np.int64))
     return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
 
@@ -194,10 +197,10 @@ def _common_folder(paths: Sequence[Path]) -> str:
     return os.path.commonpath(folders) if folders else ""
 
 
-def _unreadable_error(paths: Sequence[Path], bad: dict[int, str]) -> BadImages:
+def _unreadable_error(paths: Sequence[Path], bad: dict[int, str], of: str) -> BadImages:
     if len(bad) == 1:
         ((i, why),) = bad.items()
         return BadImages(f"cannot read image {paths[i]}: {why}; replace or remove it")
     named = ", ".join(f"{paths[i]} ({why})" for i, why in list(bad.items())[:NAMED])
     more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
-    return BadImages(f"cannot read {len(bad)} of {len(paths)} images: {named}{more}; replace or remove them")
+    return BadImages(f"cannot read {len(bad)} of {of} images: {named}{more}; replace or remove them")

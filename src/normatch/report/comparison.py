@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from normatch.columns import aligned
+from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
+from normatch.engine.predictions import PREDICTIONS
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
-from normatch.files import read_json
 from normatch.report.findings import Curve, curves_of
 from normatch.significance import mcnemar, wilson_interval
+from normatch.weights import read_spec
 
 __all__ = ["ComparedRun", "Comparison", "Match", "compare", "describe", "shown"]
 
@@ -69,7 +70,7 @@ class Comparison:
 def compare(paths: Sequence[Path]) -> Comparison:
     """Compare finished runs from their folders alone; no data is read."""
     if len(paths) < 2:
-        raise UserError(f"{len(paths)} run is given: compare needs at least two")
+        raise UserError(f"{counted(len(paths), 'run')} given: compare needs at least two")
     runs = [Run.open(path) for path in paths]
     twice = next((path for i, path in enumerate(paths) if path.resolve() in [p.resolve() for p in paths[:i]]), None)
     if twice is not None:
@@ -80,7 +81,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     configs = [flat(to_json(config)) for config in places]
     fields = dict.fromkeys(field for config in configs for field in config if field != "name")
     differing = [field for field in fields if len({str(c[field]) for c in configs if field in c}) > 1]
-    answers = [read_answers(run, tuple(read_json(run.path / "model.json")["classes"])) for run in runs]
+    answers = [read_answers(run, read_spec(run.path / "model.json").classes) for run in runs]
     matches = tuple(
         _match((names[i], runs[i], answers[i]), (names[j], runs[j], answers[j]))
         for i, j in combinations(range(len(runs)), 2)
@@ -194,7 +195,9 @@ def _why_not_comparable(first: Side, second: Side) -> str | None:
     """Why two runs do not have the same test items (same data, same draw, same classes); None if they have."""
     a, b = _resolved(first[1].config), _resolved(second[1].config)
     if first[2] is None or second[2] is None:
-        return f"{first[0] if first[2] is None else second[0]} has no labelled test items"
+        name, run, _ = first if first[2] is None else second
+        lost = run.result["evaluated_on"] == "test"
+        return f"{name} has no {PREDICTIONS if lost else 'labelled test items'}"
     if a.data != b.data:
         return f"their data differs: {a.data} and {b.data}"
     if a.test_share != b.test_share or (a.test_share and a.seed != b.seed):
