@@ -139,6 +139,7 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
         ({"num_weight": -1.0}, "num_weight"),
         ({"flow_layers": 0}, "flow_layers"),
         ({"alignment_batches": 0}, "alignment_batches"),
+        ({"alignment": False, "alignment_batches": 8}, "alignment_batches is 8, but settings.alignment is off"),
         ({"auxiliary": "mlp", "accumulate_mixture": True}, "accumulate_mixture"),
         ({"auxiliary": "mlp", "means": "normal"}, "means is normal, but there is no flow"),
         ({"auxiliary": "mlp", "num_weight": 1e-3}, "num_weight"),

@@ -25,7 +25,7 @@ def plan(name: str, *seeds: int, budget: str = "quick", stand_in: str | None = N
 
 
 def unnamed(run: Planned) -> Config:
-    return run.config.replace(name="")
+    return run.config.replace(name="any")
 
 
 @pytest.mark.parametrize("stand_in", [None, "digits-40"])
@@ -40,7 +40,7 @@ def test_a_grid_has_each_run_once(budget: str, stand_in: str | None) -> None:
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_grid_leaves_no_trial_out(budget: str) -> None:
     planned = [repr(unnamed(run)) for run in plan("all", 4, budget=budget)]
-    wanted = {repr(Budget.parse(budget).apply(trial, 4).replace(name="")) for trial in ALL_TRIALS}
+    wanted = {repr(Budget.parse(budget).apply(trial, 4).replace(name="any")) for trial in ALL_TRIALS}
     assert set(planned) == wanted
 
 

@@ -36,6 +36,11 @@ class WeakToStrongSettings(Settings):
     def check(self) -> None:
         if self.alignment_batches < 1:
             raise UserError(f"settings.alignment_batches is {self.alignment_batches}: give at least 1")
+        if not self.alignment and self.alignment_batches != WeakToStrongSettings.alignment_batches:
+            raise UserError(
+                f"settings.alignment_batches is {self.alignment_batches}, but settings.alignment is off: "
+                "turn it on, or leave the number out"
+            )
 
 
 class WeakToStrong(Method):
