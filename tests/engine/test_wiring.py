@@ -26,7 +26,7 @@ from normatch.engine.step import Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
-from normatch.methods import Batch, Embedding, Method, Outcome, methods
+from normatch.methods import Batch, Embedding, Method, Outcome, ViewsWanted, methods
 from normatch.methods.parts.groups import Group
 
 
@@ -150,6 +150,12 @@ def test_a_method_trains_all_its_parameters_and_no_others(
     monkeypatch.setattr(kind, "groups", lambda self, optim: change(groups(self, optim)))
     with pytest.raises(UserError, match=complaint):
         prepare(config.replace(method="fixmatch"))
+
+
+def test_a_view_that_does_not_exist_is_refused_before_training(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods.get("supervised"), "views", ViewsWanted(labelled=("medium",)))
+    with pytest.raises(UserError, match="unknown view 'medium': choose from none, weak, strong"):
+        prepare(config.replace(method="supervised"))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,17 @@ from normatch.augment.vectors import (
 from normatch.augment.weak import WeakParams, apply_weak, settle_weak
 from normatch.errors import UserError
 
-__all__ = ["KINDS", "AugmentConfig", "ImageNumbers", "ImageParams", "Numbers", "Params", "VectorParams", "Views"]
+__all__ = [
+    "KINDS",
+    "AugmentConfig",
+    "ImageNumbers",
+    "ImageParams",
+    "Numbers",
+    "Params",
+    "VectorParams",
+    "Views",
+    "check_kind",
+]
 
 KINDS: tuple[str, ...] = ("none", "weak", "strong")
 """The names of the views; ``strong`` starts with its own draw of the weak view."""
@@ -151,7 +161,7 @@ class Views:
 
     def numbers(self, kind: str, n: int, generator: torch.Generator, device: torch.device | str) -> Numbers:
         """The random numbers of one view of ``n`` samples; the generator lives on ``device``."""
-        _check_kind(kind)
+        check_kind(kind)
         device = torch.device(device)
         return (self._image_numbers if self.is_image else self._draw_vector)(kind, n, generator, device)
 
@@ -174,7 +184,7 @@ class Views:
 
     def apply(self, kind: str, images: Tensor, params: Params) -> Tensor:
         """The view of ``images`` (N, \\*shape) with parameters that were drawn for the same ``kind``."""
-        _check_kind(kind)
+        check_kind(kind)
         if tuple(images.shape[1:]) != self.shape:
             raise ValueError(f"a batch of shape {tuple(images.shape)} given to views of samples {self.shape}")
         if isinstance(params, VectorParams):
@@ -239,6 +249,7 @@ class Views:
         )
 
 
-def _check_kind(kind: str) -> None:
+def check_kind(kind: str) -> None:
+    """Raise UserError if there is no such view."""
     if kind not in KINDS:
         raise UserError(f"unknown view {kind!r}: choose from {', '.join(KINDS)}")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normatch.augment import Views
+from normatch.augment import Views, check_kind
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.reading import DEFAULT
@@ -103,6 +103,8 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
             model.backbone.load_pretrained()
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
+    for kind in (*method.views.labelled, *method.views.unlabelled):
+        check_kind(kind)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
     views = Views(spec.shape, config.augment, centre=centre, scale=scale)
