@@ -7,7 +7,7 @@ import inspect
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +17,10 @@ from normatch.config import Config
 from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
+from normatch.images import BadImages
 from normatch.recipes import own, recipes
 
-__all__ = ["named_fields", "option", "parse", "parse_action", "parse_run"]
+__all__ = ["named_fields", "option", "or_skipped", "parse", "parse_action", "parse_run"]
 
 DEFAULT_RECIPE = "digits-40"
 """The recipe used when the command line names neither a recipe nor data."""
@@ -177,3 +178,15 @@ def _one_line(box: str, flags: Iterable[str]) -> str:
     if wrong and not close:
         close = max((flag for flag in flags if wrong[1].startswith(flag)), key=len, default=None)
     return message.rstrip(".") + (f"; did you mean {close}?" if close else "")
+
+
+@contextlib.contextmanager
+def or_skipped() -> Iterator[None]:
+    """Within the block, the error of unreadable images also names the flag that leaves them out.
+
+    For the commands that have it; Python's functions and other commands that read images do not.
+    """
+    try:
+        yield
+    except BadImages as error:
+        raise UserError(f"{error}, or leave such out with --on-bad-image skip") from error

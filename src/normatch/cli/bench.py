@@ -3,7 +3,7 @@
 import json as jsonlib
 from pathlib import Path
 
-from normatch.arguments import named_fields, option, parse_run
+from normatch.arguments import named_fields, option, or_skipped, parse_run
 from normatch.bars import decoding
 from normatch.choices import Plan, choose
 from normatch.data import Reading
@@ -11,7 +11,6 @@ from normatch.engine.bench import bench as measure
 from normatch.engine.bench import describe
 from normatch.engine.progress import Lines
 from normatch.files import must_be_free, write_json
-from normatch.images import or_skipped
 
 __all__ = ["main"]
 

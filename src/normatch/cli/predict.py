@@ -6,10 +6,9 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from normatch.arguments import parse
+from normatch.arguments import or_skipped, parse
 from normatch.device import Device
 from normatch.evaluate.table import predict_to
-from normatch.images import or_skipped
 
 __all__ = ["main"]
 

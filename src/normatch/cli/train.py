@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from normatch.arguments import named_fields, option, parse_run
+from normatch.arguments import named_fields, option, or_skipped, parse_run
 from normatch.bars import decoding
 from normatch.choices import plan
 from normatch.data import Reading
@@ -12,7 +12,6 @@ from normatch.engine.progress import shown
 from normatch.engine.run import Moved, Run
 from normatch.engine.train import run_folder, with_absolute_paths
 from normatch.errors import resume_command
-from normatch.images import or_skipped
 
 __all__ = ["main"]
 

@@ -59,9 +59,9 @@ def bench(
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
     if items is not None and items < 1:
         raise UserError(f"items is {items}: give a positive number of images")
-    start = time.perf_counter()
     if items is not None and config.data not in sources:
         raise UserError(f"items is {items}, but {config.data} is timed with its own items: leave it out")
+    start = time.perf_counter()
     if corpus is None and config.data in sources:
         # The noise stands for the items to learn from: none of it is held out.
         config, corpus = config.replace(test_share=0.0), _noise(config, items)

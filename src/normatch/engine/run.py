@@ -185,7 +185,7 @@ class Run:
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
         warned = f", warnings: {names} (see warnings.json)" if names else ""
-        steps = f"{result['steps']} {'step' if result['steps'] == 1 else 'steps'}"
+        steps = counted(result["steps"], "step")
         return f"{reached}{steps} in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
 
     @property

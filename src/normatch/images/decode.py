@@ -29,7 +29,6 @@ __all__ = [
     "header",
     "memory_for",
     "open_upright",
-    "or_skipped",
     "resize_all",
 ]
 
@@ -55,18 +54,6 @@ ORIENTATION = 0x0112
 
 class BadImages(UserError):
     """Image files that cannot be read."""
-
-
-@contextmanager
-def or_skipped() -> Iterator[None]:
-    """Within the block, the error of unreadable images also names the flag that leaves them out.
-
-    For the commands that have it; Python's functions and other commands that read images do not.
-    """
-    try:
-        yield
-    except BadImages as error:
-        raise UserError(f"{error}, or leave such out with --on-bad-image skip") from error
 
 
 class Unreadable(BadImages):

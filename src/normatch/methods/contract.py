@@ -110,7 +110,8 @@ class Method(nn.Module, abc.ABC):
     """One line for ``normatch list methods``."""
     Settings: ClassVar[type[Settings]] = Settings
     views: ViewsWanted = ViewsWanted()
-    """Where settings decide on the kinds, ``__init__`` sets it again; the class says whether any are unlabelled."""
+    """The views it needs. Where settings decide on their kinds, ``__init__`` sets it again; whether it needs unlabelled
+    ones, the class says."""
     capturable: ClassVar[bool] = True
     """Whether ``forward`` can be compiled and captured; set False if it must look at values, and it runs eagerly."""
 

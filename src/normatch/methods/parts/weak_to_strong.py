@@ -28,7 +28,7 @@ class WeakToStrongSettings(Settings):
     """Number of recent batches over which alignment averages the distribution of classes."""
     labelled_view: Literal["weak", "strong"] = "weak"
     """How labelled images are augmented: weakly (the paper), or like the views that learn from pseudo-labels, with
-    which a few labels are not learned by heart so soon (docs/results.md, CIFAR-10 within minutes)."""
+    which a run of 40 labels learned faster at first (docs/results.md, CIFAR-10 within minutes)."""
     passes: Passes = "joint"
     """All views in one pass through the backbone (joint, the paper); the same with gradients of labelled and strong
     views only (shared); or weak views in a separate pass without gradients (split)."""
