@@ -8,13 +8,22 @@ from torch import Tensor
 
 from normatch.model import Model
 
-__all__ = ["Splittable", "features", "logits"]
+__all__ = ["Splittable", "contiguous", "features", "logits"]
 
 
 class Splittable(Protocol):
     """Inputs that can be split into batches: a tensor (N, …), or inputs read from host memory as needed."""
 
     def split(self, size: int, /) -> Iterable[Tensor]: ...
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """``x`` in the layout that its shape describes, with the strides of that layout.
+
+    To torch, images of one channel are contiguous whether their channels come first or last, but it takes the strides
+    for which layout they have, and chooses convolutions by it. Flattened and put in shape again, they have one answer.
+    """
+    return x.contiguous().flatten().view(x.shape)
 
 
 @torch.no_grad()
@@ -34,4 +43,4 @@ def features(model: Model, inputs: Splittable, batch: int = 500) -> Tensor:
 def _batches_on_device(inputs: Splittable, batch: int, model: Model) -> Iterable[Tensor]:
     """Batches on the model's device, always contiguous: the memory layout affects results in the last bits."""
     device = model.normalise.mean.device
-    return (part.to(device, non_blocking=True).contiguous() for part in inputs.split(batch))
+    return (contiguous(part.to(device, non_blocking=True)) for part in inputs.split(batch))

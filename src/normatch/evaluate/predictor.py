@@ -14,6 +14,7 @@ from normatch.data import UNKNOWN, Files, Items, OnBad, Rows
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named
+from normatch.inference import contiguous
 from normatch.model import Model
 from normatch.weights import load_model
 
@@ -117,7 +118,8 @@ class Predictor:
         for names, inputs in items.batches(batch):
             if len(inputs):
                 # torch has no read-only tensors, so a read-only memory map is copied.
-                x = torch.from_numpy(np.require(inputs, requirements=["C", "W"])).to(device, non_blocking=True)
+                host = torch.from_numpy(np.require(inputs, requirements=["C", "W"]))
+                x = contiguous(host).to(device, non_blocking=True)
                 yield names, x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 
