@@ -83,8 +83,9 @@ def test_onnx_equals_pytorch(backbone: str, tmp_path: Path) -> None:
     assert 0.3 < got[1].max(1).mean() < 0.98
 
 
-def test_torch_program_equals_pytorch(tmp_path: Path) -> None:
-    model, path = served("small-wide"), tmp_path / "model.pt2"
+@pytest.mark.parametrize("backbone", backbones.names())
+def test_torch_program_equals_pytorch(backbone: str, tmp_path: Path) -> None:
+    model, path = served(backbone), tmp_path / "model.pt2"
     export_model(model, "torch", path)
     assert list(tmp_path.iterdir()) == [path]
     extra = {"normatch.json": ""}

@@ -30,6 +30,8 @@ def join(parts: Parts) -> Tensor:
 def each(layer: Callable[[Tensor], Tensor], parts: Parts) -> Parts:
     """The layer's outputs; of the second part without gradients."""
     learning, *others = parts
+    if not others:  # torch.export cannot store a block without gradients that is empty
+        return (layer(learning),)
     with torch.no_grad():
         rest = [layer(part) for part in others]
     return layer(learning), *rest
