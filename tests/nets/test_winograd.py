@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, leaky_relu, max_pool2d
 
-from normatch.nets.winograd import convolve_images, convolve_maps, max_pool, normalise
+from normatch.nets.winograd import convolve_images, convolve_maps, max_pool, normalise_maps
 from normatch.nets.zoo.small import SmallWide
 
 
@@ -50,15 +50,17 @@ def test_maps_are_pooled_and_normalised() -> None:
     images = maps.permute(2, 3, 0, 1)
     assert torch.equal(max_pool(maps, torch.neg).permute(2, 3, 0, 1), -max_pool2d(images, 2))
     norm, theirs = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
-    torch.testing.assert_close(normalise(maps, norm, same).permute(2, 3, 0, 1), theirs(images))
+    torch.testing.assert_close(normalise_maps(maps, norm, same).permute(2, 3, 0, 1), theirs(images))
     torch.testing.assert_close(norm.running_var, theirs.running_var)
 
 
 def plainly(net: SmallWide, x: Tensor) -> Tensor:
     """The network as its description says."""
     x = max_pool2d(leaky_relu(net.norm(net.stem(x)), 0.1), 2)
-    x = leaky_relu(net.stage2(leaky_relu(net.stage1(x), 0.1)), 0.1)
-    return leaky_relu(net.stage3(max_pool2d(x, 2)), 0.1).mean((2, 3))
+    for stage in (net.stage1, net.stage2, net.stage3):
+        x = max_pool2d(x, 2) if stage is net.stage3 else x
+        x = leaky_relu(stage.norm(stage.conv(x)), 0.1)
+    return x.mean((2, 3))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, pad
 
-__all__ = ["Elementwise", "convolve_images", "convolve_maps", "max_pool", "normalise"]
+__all__ = ["Elementwise", "convolve_images", "convolve_maps", "max_pool", "normalise_maps"]
 
 Elementwise = Callable[[Tensor], Tensor]
 
@@ -43,14 +43,14 @@ def convolve_images(images: Tensor, weight: Tensor) -> Tensor:
     return (taps.t() @ weight.flatten(1).t().contiguous()).view(h, w, n, -1)
 
 
-def normalise(maps: Tensor, norm: nn.BatchNorm2d, then: Elementwise) -> Tensor:
+def normalise_maps(maps: Tensor, norm: nn.BatchNorm2d, then: Elementwise) -> Tensor:
     """Batch normalisation of maps (H, W, N, C), then the elementwise function ``then``, which may work in place."""
     # A view as H images of W×N pixels in channels-last order, for which torch's kernels are fast.
     return then(norm(maps.permute(0, 3, 1, 2))).permute(0, 2, 3, 1)
 
 
 def max_pool(maps: Tensor, then: Elementwise) -> Tensor:
-    """Maxima of 2×2 pixels of maps (H, W, N, C) with even sides, then ``then`` as in :func:`normalise`."""
+    """Maxima of 2×2 pixels of maps (H, W, N, C) with even sides, then ``then`` as in :func:`normalise_maps`."""
     h, w, n, c = maps.shape
     # A view as H/2 images of two rows with N·C channels each, in channels-last order.
     y = then(max_pool2d(maps.view(h // 2, 2, w, n * c).permute(0, 3, 1, 2), 2))

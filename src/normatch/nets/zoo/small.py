@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, max_pool2d
 
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
-from normatch.nets.winograd import Elementwise, convolve_images, convolve_maps, max_pool, normalise
+from normatch.nets.partial import Parts, each, join, normalise, parts_of
+from normatch.nets.winograd import Elementwise, convolve_images, convolve_maps, max_pool, normalise_maps
 
 __all__ = ["SmallWide"]
 
@@ -34,17 +35,22 @@ class SmallWide(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) to features (N, 128)."""
-        if self._can_use_products(x):
+    partial = True
+
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        """Images (N, C, H, W) to features (N, 128); only the first ``learning`` are back-propagated."""
+        if learning is None and self._can_use_products(x):
             return self._train_on_cpu(x)
+        parts = normalise(self.norm, each(self._stem, parts_of(x, learning)))
+        parts = each(_activate, self.stage1(each(_pool_and_activate, parts)))
+        parts = each(_pool_and_activate, self.stage2(parts))
+        return join(each(_activate, self.stage3(parts))).mean(dim=(2, 3))
+
+    def _stem(self, x: Tensor) -> Tensor:
         # With channels last a CPU takes 60 to 70% of the time. It is set on the activations, since safetensors needs
         # contiguous weights; and after the stem, since torch cannot tell the two layouts apart for one channel.
-        x = self.stem(x).contiguous(memory_format=torch.channels_last)
-        x = _activate(max_pool2d(self.norm(x), 2))
-        x = _activate(self.stage1(x))
-        x = _activate(max_pool2d(self.stage2(x), 2))
-        return _activate(self.stage3(x)).mean(dim=(2, 3))
+        y: Tensor = self.stem(x).contiguous(memory_format=torch.channels_last)
+        return y
 
     def _can_use_products(self, x: Tensor) -> bool:
         on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
@@ -52,7 +58,7 @@ class SmallWide(Backbone):
 
     def _train_on_cpu(self, x: Tensor) -> Tensor:
         """The same function of 8×8 images in fewer multiplications: 1.5 to 1.9 times as fast (benchmarks/NOTES.md)."""
-        maps = normalise(convolve_images(x, self.stem.weight), self.norm, _identity)
+        maps = normalise_maps(convolve_images(x, self.stem.weight), self.norm, _identity)
         maps = self.stage1.by_products(max_pool(maps, _activate), _activate)
         maps = self.stage2.by_products(maps, _identity)
         return self.stage3.by_products(max_pool(maps, _activate), _activate).mean(dim=(0, 1))
@@ -66,16 +72,19 @@ class _Layer(nn.Module):
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(outputs, momentum=norm_momentum)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.norm(self.conv(x))
-        return y
+    def forward(self, parts: Parts) -> Parts:
+        return normalise(self.norm, each(self.conv, parts))
 
     def by_products(self, maps: Tensor, then: Elementwise) -> Tensor:
-        return normalise(convolve_maps(maps, self.conv.weight), self.norm, then)
+        return normalise_maps(convolve_maps(maps, self.conv.weight), self.norm, then)
 
 
 def _identity(x: Tensor) -> Tensor:
     return x
+
+
+def _pool_and_activate(x: Tensor) -> Tensor:
+    return _activate(max_pool2d(x, 2))
 
 
 def _activate(x: Tensor) -> Tensor:
