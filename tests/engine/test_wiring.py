@@ -83,16 +83,37 @@ def test_positions_count_unlabelled_items_and_the_truth_is_theirs(config: Config
     assert truth.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("drawn_at", [1, 2, 9])
 def test_every_step_draws_its_own_items_however_many_are_planned_at_once(
-    config: Config, monkeypatch: pytest.MonkeyPatch
+    config: Config, monkeypatch: pytest.MonkeyPatch, drawn_at: int
 ) -> None:
     monkeypatch.setattr(normatch.engine.step, "PLAN", 3)
+    monkeypatch.setattr(normatch.engine.step, "DRAWN_AT", drawn_at)
     loop = stepped(config, 0)
     unlabelled = Stream(loop.job.method.task.unlabelled, config.batch * config.ratio, config.seed, "unlabelled")
     for step in range(8):
         loop.step._prepare()
         assert torch.equal(loop.step.sample()[0].positions, unlabelled.rows(step, 1)[0])
         loop.step()
+
+
+def test_the_next_indices_are_drawn_once_and_before_they_are_needed(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(normatch.engine.step, "PLAN", 3)
+    monkeypatch.setattr(normatch.engine.step, "DRAWN_AT", 2)
+    step = stepped(config, 0).step
+    drawn: list[tuple[int, int]] = []
+    draw = step._draw
+
+    def seen(chunk: int) -> list[Tensor]:
+        drawn.append((step.done, chunk))
+        return draw(chunk)
+
+    monkeypatch.setattr(step, "_draw", seen)
+    for _ in range(7):
+        step()
+    assert drawn == [(0, 0), (2, 1), (5, 2)]
 
 
 def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(

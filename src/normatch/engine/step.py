@@ -28,6 +28,10 @@ __all__ = ["Step"]
 PLAN = 256
 """Number of steps whose indices are sent to the device at once."""
 
+DRAWN_AT = 160
+"""Step of a plan at which the next one is drawn: not just after one at which metrics are read (every 64 by default),
+when no step is queued."""
+
 WARM_UP = 3
 """Number of steps run before capture: they create the optimisers' state and let kernels be chosen."""
 
@@ -57,6 +61,7 @@ class Step:
         self.feed = feed_from(pool, list(zip(self._streams, (split.labelled, split.unlabelled), strict=False)))
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
+        self._ahead: tuple[int, list[Tensor]] | None = None
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -125,11 +130,21 @@ class Step:
         """Host work before a step: set its seed, prepare its inputs, and every PLAN steps send new indices."""
         self.runtime.generator.manual_seed(derive(self._seed, "step", self.done))
         self.feed.prepare(self.done)
-        chunk = self.done // PLAN
+        chunk, row = divmod(self.done, PLAN)
         if self._planned != chunk:
-            for plan, stream in zip(self._plans, self._streams, strict=True):
-                plan.copy_(stream.rows(chunk * PLAN, PLAN), non_blocking=True)
+            drawn = self._ahead[1] if self._ahead is not None and self._ahead[0] == chunk else self._draw(chunk)
+            for plan, indices in zip(self._plans, drawn, strict=True):
+                plan.copy_(indices, non_blocking=True)
             self._planned = chunk
+        elif row == DRAWN_AT:
+            # By now many steps are queued on the device, which would otherwise wait while indices are drawn.
+            self._ahead = (chunk + 1, self._draw(chunk + 1))
+
+    def _draw(self, chunk: int) -> list[Tensor]:
+        """The indices of PLAN steps from each stream; in pinned memory if they go to a GPU, so that sending them does
+        not wait for earlier steps."""
+        drawn = [stream.rows(chunk * PLAN, PLAN) for stream in self._streams]
+        return [indices.pin_memory() for indices in drawn] if self.runtime.on_gpu else drawn
 
     def _warm_up(self) -> None:
         """Run one of the steps before the graph exists: the first is compiled, the last is followed by capture."""
