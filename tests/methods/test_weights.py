@@ -1,4 +1,4 @@
-"""NCUE (eq. 3) and FixMatch's threshold by truth table, and against ten lines of NumPy."""
+"""NCUE (eq. 3), FixMatch's threshold and SoftMatch's weights by truth table, and against ten lines of NumPy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from normatch.methods import Method
-from normatch.methods.parts.weights import consensus_weights, threshold_weights
+from normatch.methods.parts.weights import AdaptiveWeights, consensus_weights, threshold_weights
 from tests.conftest import make_batch, make_method
 
 Floats = NDArray[np.float64]
@@ -88,3 +88,56 @@ def test_fixmatch_trusts_what_reaches_its_threshold() -> None:
     assert pseudo.trusted.tolist() == [c >= threshold for c in confidence]
     assert pseudo.weight.tolist() == pseudo.trusted.tolist()
     assert pseudo.confidence.tolist() == pytest.approx(confidence)
+
+
+confidences = arrays(
+    np.float32, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(0.125, 1, width=32)
+)
+
+
+@given(confidences)
+def test_adaptive_weights_equal_numpy_batch_after_batch(batches: NDArray[np.float32]) -> None:
+    weigh, mean, variance = AdaptiveWeights(8), 1 / 8, 1.0
+    for batch in batches.astype(np.float64):
+        weights = weigh(torch.from_numpy(batch.astype(np.float32))).numpy()
+        mean += 0.001 * (batch.mean() - mean)
+        variance += 0.001 * (batch.var() - variance)
+        below = np.minimum(batch - mean, 0)
+        np.testing.assert_allclose(weights, np.exp(-(below**2) / (2 * variance / 4)), rtol=1e-4)
+
+
+def test_adaptive_weights_are_full_from_the_mean_on_and_fall_below_it() -> None:
+    weigh = AdaptiveWeights(10)
+    weigh.mean.fill_(0.8)
+    weigh.variance.fill_(0.04)
+    weights = weigh(torch.tensor([0.3, 0.5, 0.7, 0.8, 0.9, 1.0]))
+    assert (weights[:3].diff() > 0).all()
+    assert weights[4:].tolist() == [1, 1]
+    # Half a standard deviation below the mean is one of the Gaussian.
+    assert weights[2].item() == pytest.approx(np.exp(-0.5), rel=0.02)
+
+
+def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
+    def made(adaptive: bool) -> Method:
+        torch.manual_seed(0)
+        return make_method("normatch", adaptive=adaptive).eval()
+
+    batch, adaptive, weigh = make_batch(made(False)), made(True), AdaptiveWeights(3)
+    assert isinstance(adaptive.adaptive, AdaptiveWeights)
+    for module in (weigh, adaptive.adaptive):
+        module.mean.fill_(0.9)
+        module.variance.fill_(0.5)
+    plain, adapted = made(False)(batch), adaptive(batch)
+    torch.testing.assert_close(adapted.pseudo.weight, plain.pseudo.weight * weigh(plain.pseudo.confidence))
+    assert (adapted.pseudo.weight < plain.pseudo.weight).all()
+    assert adapted.losses["unlabelled"] < plain.losses["unlabelled"]
+    assert torch.equal(adapted.pseudo.trusted, plain.pseudo.trusted)
+
+
+def test_what_the_adaptive_weights_have_seen_is_stored() -> None:
+    method = make_method("normatch", adaptive=True)
+    before = {name: value.clone() for name, value in method.state_dict().items()}
+    method(make_batch(method))
+    stored = method.state_dict()
+    for name in ("adaptive.mean", "adaptive.variance"):
+        assert stored[name] != before[name]

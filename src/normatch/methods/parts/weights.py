@@ -1,11 +1,11 @@
-"""Weights of pseudo-labels: by threshold (FixMatch) and by consensus (NorMatch, eq. 3)."""
+"""Weights of pseudo-labels: by threshold (FixMatch), by consensus (NorMatch, eq. 3), by confidence (SoftMatch)."""
 
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["consensus_weights", "threshold_weights"]
+__all__ = ["AdaptiveWeights", "consensus_weights", "threshold_weights"]
 
 
 def threshold_weights(p: Tensor, threshold: float) -> Tensor:
@@ -29,3 +29,31 @@ def consensus_weights(
     agree = named.all(0).any(1) & (named.sum(2) == 1).all(0)
     disputed = confidences.amin(0) if disagree == "min" else torch.zeros_like(confidences[0])
     return torch.where(agree, torch.ones_like(disputed), disputed), agree
+
+
+class AdaptiveWeights(nn.Module):
+    r"""SoftMatch's weights (arXiv:2301.10921), with half the standard deviation as in its published code.
+
+    .. math:: w = \exp\left(-\frac{\min(c - μ, 0)^2}{2 (σ/2)^2}\right)
+
+    for a confidence c, where μ and σ² are running averages of its mean and variance in a batch, including this one: 1
+    for all that is surer than the average, less and less for the rest. What counts as sure grows with the network.
+    """
+
+    RATE = 0.001
+    """Share of a new batch in the running averages."""
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(1 / classes))
+        self.register_buffer("variance", torch.tensor(1.0))
+
+    @torch.no_grad()
+    def forward(self, confidence: Tensor) -> Tensor:
+        """(N,) confidences → (N,) weights; the averages take the batch in."""
+        self.mean.lerp_(confidence.mean(), self.RATE)
+        self.variance.lerp_(confidence.var(correction=0), self.RATE)
+        return torch.exp(-2 * (confidence - self.mean).clamp_max(0).square() / self.variance)
