@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from normatch import recipes
@@ -26,8 +27,9 @@ from normatch.engine.job import open_corpus
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
 from normatch.files import read_json, write_json
-from normatch.methods import methods
-from normatch.methods.normatch import NorMatch
+from normatch.methods import Batch, Outcome, Task, methods
+from normatch.methods.normatch import NorMatch, NorMatchSettings
+from normatch.model import Model
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
 from normatch.nets.zoo.quick_resnet import QuickResNet
 from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
@@ -51,6 +53,8 @@ QUICK: Changes = {"backbone": "quick-resnet", "settings.passes": "joint"}
 TO_ZERO: Changes = {"optim.cosine": 0.5}
 LARGE_STEPS: Changes = {"backbone": "quick-resnet", "settings.passes": "shared", "optim.lr": 0.1}
 ONEHOT: Changes = LARGE_STEPS | TO_ZERO | {"settings.pseudo_label": "onehot"}
+STRONG: Changes = {"settings.labelled_view": "strong"}
+ADAPTIVE: Changes = ONEHOT | STRONG | {"settings.adaptive": True}
 CHOICES: dict[str, Changes] = {
     "wrn-28-2": SHARED | TO_ZERO,
     "wrn-16-4": SHARED | TO_ZERO | {"backbone": "wrn-16-4"},
@@ -64,7 +68,12 @@ CHOICES: dict[str, Changes] = {
     "onehot": ONEHOT,
     "onehot-lr-0.2": ONEHOT | {"optim.lr": 0.2},
     "onehot-48": ONEHOT | {"backbone": "quick-resnet-48"},
-    "onehot-strong-labels": ONEHOT | {"settings.labelled_view": "strong"},
+    "onehot-strong-labels": ONEHOT | STRONG,
+    "decided": LARGE_STEPS | TO_ZERO | STRONG | {"method": "normatch-decided"},
+    "adaptive": ADAPTIVE,
+    "adaptive-lr-0.05": ADAPTIVE | {"optim.lr": 0.05},
+    "adaptive-decay-1e-3": ADAPTIVE | {"optim.weight_decay": 1e-3},
+    "adaptive-joint": ADAPTIVE | {"settings.passes": "joint"},
 }
 
 
@@ -78,9 +87,30 @@ class Sharp(NorMatch):
         return super().losses(logits_labelled, labels, logits_strong, sharp, weight)
 
 
+class Decided(NorMatch):
+    """Pseudo-labels p^(1/T), normalised: soft (T = 1) in the first half of the run, then T falls linearly to 0."""
+
+    temperature: Tensor
+
+    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
+        super().__init__(model, task, settings)
+        self.register_buffer("temperature", torch.tensor(1.0))
+
+    def forward(self, batch: Batch) -> Outcome:
+        self.temperature.copy_((2 - 2 * batch.step / self.task.steps).clamp(0.01, 1))
+        return super().forward(batch)
+
+    def losses(
+        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        target = (p.log().clamp_min(-100) / self.temperature).softmax(1)
+        return super().losses(logits_labelled, labels, logits_strong, target, weight)
+
+
 def add_what_was_tried() -> None:
-    """Networks and a method that are not part of the package."""
+    """Networks and methods that are not part of the package."""
     methods.add("normatch-sharp", Sharp)
+    methods.add("normatch-decided", Decided)
     for depth, width in ((16, 4), (10, 4)):
         _add(f"wrn-{depth}-{width}", partial(WideResNet, depth=depth, width=width), NORM_MOMENTUM)
     for width in (48, 64):

@@ -65,6 +65,11 @@ CHOICES = {
     "onehot-lr-0.2": "one-hot, learning rate 0.2",
     "onehot-48": "one-hot, half as wide again",
     "onehot-strong-labels": "one-hot, labelled images strongly augmented",
+    "decided": "strongly augmented labels; soft at first, one-hot at the end",
+    "adaptive": "one-hot, strongly augmented labels, adaptive weights",
+    "adaptive-joint": "the same in `joint`",
+    "adaptive-lr-0.05": "adaptive weights, learning rate 0.05",
+    "adaptive-decay-1e-3": "adaptive weights, weight decay 0.001",
 }
 
 

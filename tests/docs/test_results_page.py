@@ -93,6 +93,13 @@ def above(first: list[float], second: list[float]) -> tuple[str, str, str]:
     return signed(mean), signed(low), signed(high)
 
 
+def last(evaluations: dict[int, float]) -> float:
+    return evaluations[max(evaluations)]
+
+
+VARIED = ("adaptive-joint", "adaptive-lr-0.05", "adaptive-decay-1e-3")
+
+
 def claims() -> list[str]:
     """What the page says in words of numbers that no table has, each made anew from its file."""
     spreading, fixmatch = (above(of_digits("normatch"), of_digits(other)) for other in ("LabelSpreading", "fixmatch"))
@@ -103,6 +110,8 @@ def claims() -> list[str]:
     tiny = read_json(RESULTS / "passes-8x8.json")["runs"]
     running, joint = ([100 * run["accuracy"] for run in tiny if run["passes"] == way] for way in ("running", "joint"))
     gaps = [a - b for a, b in zip(running, joint, strict=True)]
+    longer = read_json(RESULTS / "cifar10-40-passes.json")["longer"]
+    reached = longer["evaluations"][-1]
     ways = read_json(RESULTS / "cifar10-250-ways.json")["runs"]
     end = [100 * run["result"]["accuracy"] for run in ways]
     rows = [of_cifar(trial).values() for trial in ("fixmatch", "ncue", "ncue-drop", "ncue-num", "no-stop")]
@@ -111,9 +120,13 @@ def claims() -> list[str]:
     let_through = gain("no-stop", "ncue-num")
     with_250 = (read_json(RESULTS / "reproduce" / f"cifar10-250-normatch-20480-seed{seed}.json") for seed in range(3))
     seeds_of_250 = [100 * run["accuracy"]["last weights"] for run in with_250]
-    fast = read_json(RESULTS / "cifar10-fast-choices.json")["runs"]
+    search = read_json(RESULTS / "cifar10-fast-choices.json")
+    fast = search["runs"]
     in_minutes = {run["choice"]: 100 * run["accuracy"] for run in fast if run["labels"] == 250}
-    long_run, sure_run = (dict(run["evaluations"]) for run in fast if run["steps"] > 50_000)
+    long_run, sure_run, decided = (dict(run["evaluations"]) for run in fast if run["steps"] > 50_000)
+    (soft_at_first,) = (run for run in fast if run["choice"] == "decided")
+    sure_then = min(soft_at_first["pseudo-labels right, and above 0.95"], key=lambda point: abs(point[0] - 39360))[2]
+    (cut_off,) = (dict(run["evaluations"]) for run in search["stopped"])
     quick = {run["choice"]: dict(run["evaluations"]) for run in fast if run["labels"] == 40 and run["steps"] < 50_000}
     wine = sorted(of_features("NorMatch", "wine"))
     alone, *others = (
@@ -130,6 +143,8 @@ def claims() -> list[str]:
         f"With 800 steps the validation accuracy was {100 * (long - short):.1f} points higher",
         f"{signed(statistics.mean(gaps), 2)} ± {statistics.stdev(gaps):.2f} points over four seeds",
         f"{end[2] - end[0]:.2f} points above bfloat16 (`joint`; {end[2] - end[1]:.2f} above `shared`)",
+        f"cut off after {longer['last_step']:,} steps, had {100 * reached['test/accuracy']:.1f} % after "
+        f"{reached['step']:,}",
         f"these end between {min(all_of_40):.0f} and {max(all_of_40):.0f} %",
         f"by up to {max(max(row) - min(row) for row in rows):.1f} points in one row",
         f"above FixMatch on average, by {min(gains):.1f} to {max(gains):.1f} points",
@@ -149,6 +164,11 @@ def claims() -> list[str]:
         f"{100 * long_run[75859]:.1f} %",
         f"{100 * quick['onehot-strong-labels'][8530]:.1f} % after 8,530 steps, where weak augmentation gives "
         f"{100 * quick['onehot'][8530]:.1f} %",
+        f"{100 * decided[39360]:.1f} % at half of a run of 79,872 steps, with {100 * sure_then:.0f} % of the",
+        f"one-hot by and by, and ended at {100 * decided[79872]:.1f} %",
+        f"it reaches {100 * quick['adaptive'][33792]:.1f} %, as much as one-hot pseudo-labels",
+        f"had {100 * cut_off[52480]:.1f} % after 52,480 of its 79,872 steps",
+        f"are within {max(100 * abs(last(quick[c]) - last(quick['adaptive'])) for c in VARIED):.1f} points of it",
         f"(NorMatch {wine[0]:.1f} there, {wine[1]:.1f} to {wine[-1]:.1f} on the others)",
         f"features {'nothing' if max(others) <= alone else 'something'} gained over the labels alone",
         f"by {leads[0]:.1f} points (FixMatch) and {leads[1]:.1f} (NorMatch)",

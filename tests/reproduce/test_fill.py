@@ -26,6 +26,17 @@ def test_a_result_answers_its_own_trial_alone() -> None:
         assert answer.results == (named[trial.recipe, trial.name],)
 
 
+def test_a_row_that_is_trained_elsewhere_is_shown_once_it_has_results() -> None:
+    figure = STUDIES["figure3"]
+    assert [row.elsewhere for row in figure.rows] == [False, True]
+    (elsewhere,) = (trial for trial in STUDIES["choices"].trials() if trial.name == "shared")
+    assert elsewhere not in figure.trials()
+    assert Filled(figure, [make_result(trial_of("figure3", 0))]).rows == [figure.rows[0]]
+    filled = Filled(figure, [make_result(elsewhere)])
+    assert filled.rows == list(figure.rows)
+    assert [len(cell["ours"]) for cell in filled.cells()] == [0, 1]
+
+
 def test_no_trial_has_no_answer() -> None:
     assert answers(None, [make_result(FIXMATCH)]) == []
     assert answers(FIXMATCH, []) == []

@@ -69,7 +69,7 @@ def test_the_numbers_said_are_the_ends_of_the_curves(name: str, tmp_path: Path) 
     assert [line["ours"] for line in lines] == [f"{100 * curves[key][-1][1]:.1f}" for key in NAMES[name]]
     assert [line["paper"] for line in lines] == [STATED[name][key] for key in NAMES[name]]
     assert [line["at the end, percent"] for line in lines] == legend(parse(svg)[0])
-    assert drawing.said.startswith("Label seed 4, 2,048 steps.")
+    assert drawing.said.startswith("NorMatch: label seed 4, 2,048 steps.")
 
 
 def test_a_curve_that_was_not_recorded_is_left_out(tmp_path: Path) -> None:
@@ -85,15 +85,24 @@ def test_the_longest_run_of_the_first_seed_is_drawn(tmp_path: Path) -> None:
         make_result(ALIGNED, seed, steps, curves=make_curves(seed + steps)) for steps in (64, 4096) for seed in (1, 0)
     ]
     drawing, _ = drawn("figure3", results, tmp_path)
-    assert drawing.said.startswith("Label seed 0, 4,096 steps.")
+    assert drawing.said.startswith("NorMatch: label seed 0, 4,096 steps.")
     (lines,) = tables(drawing.said)
     assert lines[0]["ours"] == f"{100 * make_curves(4096)['pseudo/trusted'][-1][1]:.1f}"
+
+
+def test_the_longest_run_is_drawn_whichever_row_it_is_of(tmp_path: Path) -> None:
+    faster, name = trial_of("figure3", 1), STUDIES["figure3"].rows[1].name
+    results = [make_result(ALIGNED, 0, 64, curves=make_curves(1)), make_result(faster, 0, 4096, curves=make_curves(2))]
+    drawing, _ = drawn("figure3", results, tmp_path)
+    assert drawing.said.startswith(f"{name}: label seed 0, 4,096 steps.")
+    results.append(make_result(ALIGNED, 1, 4096, curves=make_curves(3)))
+    assert drawn("figure3", results, tmp_path)[0].said.startswith("NorMatch: label seed 1, 4,096 steps.")
 
 
 def test_a_run_that_failed_is_not_drawn_for_the_end_of_training(tmp_path: Path) -> None:
     failed = broken(ALIGNED, 0, curves=make_curves(0))
     drawing, _ = drawn("figure3", [failed, make_result(ALIGNED, 1, curves=make_curves(1))], tmp_path)
-    assert drawing.said.startswith("Label seed 1,")
+    assert drawing.said.startswith("NorMatch: label seed 1,")
     assert draw(Filled(STUDIES["figure3"], [failed]), tmp_path, "pictures") is None
 
 

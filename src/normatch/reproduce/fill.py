@@ -102,11 +102,13 @@ class Filled:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of the study; with a stand-in, without rows whose configs equal those of an earlier row."""
+        """The rows of the study: of those that are trained elsewhere, the ones with results; with a stand-in, without
+        rows whose configs equal those of an earlier row."""
+        rows = [row for row in self.study.rows if not row.elsewhere or any(self.answers(c.trial) for c in row.cells)]
         if self.stand_in is None:
-            return list(self.study.rows)
+            return rows
         different: dict[str, Row] = {}
-        for row in self.study.rows:
+        for row in rows:
             asked = [cell.trial and question(cell.trial.config(0, self.stand_in)) for cell in row.cells]
             different.setdefault(repr(asked), row)
         return list(different.values())

@@ -61,12 +61,13 @@ def draw(filled: Filled, folder: Path, seen_as: str) -> Drawing | None:
 
 
 def _curves(filled: Filled) -> tuple[str, str] | None:
-    """The curves of the first seed of the longest runs, and their ends in a table."""
+    """The curves of the first seed of the longest runs, those of the first row in a tie, and their ends in a table."""
     study = filled.study
-    found = filled.answers(study.rows[0].cells[0].trial)
-    ended = (r for answer in found for r in answer.results if r.failed is None)
-    result = next((r for r in ended if "pseudo/trusted" in r.curves), None)
-    if result is None:
+    found = [(row, answer) for row in filled.rows for answer in filled.answers(row.cells[0].trial)]
+    found.sort(key=lambda pair: -pair[1].steps)
+    ended = ((row, r) for row, answer in found for r in answer.results if r.failed is None)
+    row, result = next(((row, r) for row, r in ended if "pseudo/trusted" in r.curves), (None, None))
+    if row is None or result is None:
         return None
     names = FIGURE_3 if study.name == "figure3" else FIGURE_4
     series = [
@@ -83,7 +84,7 @@ def _curves(filled: Filled) -> tuple[str, str] | None:
     ]
     if filled.stand_in:
         rows = [[name, ours] for name, _, ours in rows]
-    said = f"Label seed {result.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
+    said = f"{row.name}: label seed {result.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
     chart = line_chart(study.title, series, shares=True, low=0, high=1)
     return alone(chart, series), said
 
