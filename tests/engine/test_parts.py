@@ -69,6 +69,22 @@ def test_optimisers_follow_plain_torch() -> None:
         torch.testing.assert_close(mine, other)
 
 
+def test_a_parameter_may_get_its_first_gradient_later_than_others() -> None:
+    """As that of a head which learns from some epoch on: torch's fused SGD refuses it."""
+    start = torch.randn(2, 3)
+    ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
+    optimisers = Optimisers([Group(ours, "sgd", 0.1, 0.01)], OptimConfig(cosine=0), 10, torch.device("cpu"))
+    sgd = torch.optim.SGD(theirs, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
+    for step in range(4):
+        for params in (ours, theirs):
+            params[0].grad = torch.full((3,), step + 1.0)
+            params[1].grad = torch.ones(3) if step >= 2 else None
+        optimisers.step(torch.tensor(step))
+        sgd.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
 def test_gradients_accumulate_where_asked_and_travel_with_the_state() -> None:
     p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     groups = [Group([p], "adamw", 0.1, 0.0), Group([q], "adamw", 0.1, 0.0, accumulate=True)]

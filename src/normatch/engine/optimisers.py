@@ -26,9 +26,13 @@ class Optimisers:
         sgd, adamw = ([e for e, g in zip(entries, groups, strict=True) if g.rule == rule] for rule in ("sgd", "adamw"))
         self._optimisers: list[torch.optim.Optimizer] = []
         if sgd:
-            self._optimisers.append(
-                torch.optim.SGD(sgd, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
-            )
+            optimiser = torch.optim.SGD(sgd, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
+            self._optimisers.append(optimiser)
+            if optim.momentum:
+                # Else torch's fused SGD fails on a parameter that gets its first gradient later than others.
+                optimiser.state.update(
+                    {p: {"momentum_buffer": torch.zeros_like(p)} for entry in sgd for p in entry["params"]}
+                )
         if adamw:
             capturable = device.type == "cuda"
             self._optimisers.append(torch.optim.AdamW(adamw, fused=True, capturable=capturable))
