@@ -170,6 +170,18 @@ def test_curves_of_figures_3_and_4() -> None:
     assert got == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float64])
+def test_curves_are_exact_whatever_the_type_of_the_weights(dtype: torch.dtype) -> None:
+    """A mask as weights, or beliefs of a network in bfloat16, in which 447 of 448 would be 448."""
+    trusted = torch.arange(448) > 0
+    pseudo = PseudoLabels(torch.zeros(448, dtype=torch.int64), trusted.to(dtype), trusted, trusted.float(), None)
+    curves = pseudo_label_curves(pseudo, torch.zeros(448, dtype=torch.int64), classes=2)
+    for name in ("trusted", "weight"):
+        total, count = curves[f"pseudo/{name}"]
+        assert (total.item(), count.item()) == (447, 448)
+    assert curves["pseudo/weight_distrusted"][1].item() == 1
+
+
 def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
     meter = Meter(torch.device("cpu"))
     rng = np.random.default_rng(0)

@@ -23,7 +23,8 @@ def pseudo_label_curves(pseudo: PseudoLabels, truth: Tensor, classes: int) -> di
     above-threshold pseudo-labels, mean weight of the distrusted, uncertainty 1 − p̄ of both classifiers. In addition
     ``pseudo/classes`` (K,), the share of each class, which shows a collapse.
     """
-    every = torch.ones_like(pseudo.weight)
+    # In float32 whatever the weights are: a method may give a mask, and bfloat16 counts to 256 only.
+    every = torch.ones_like(pseudo.weight, dtype=torch.float32)
     named = F.one_hot(pseudo.label, classes).to(every.dtype).sum(0)
     trusted = pseudo.trusted.to(every.dtype)
     distrusted = 1 - trusted
