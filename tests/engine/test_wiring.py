@@ -173,6 +173,22 @@ def test_a_method_trains_all_its_parameters_and_no_others(
         prepare(config.replace(method="fixmatch"))
 
 
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "normatch"])
+@pytest.mark.parametrize("passes", ["joint", "split"])
+@pytest.mark.parametrize("backbone", ["small-wide", "quick-resnet"])
+def test_a_batch_of_one_item_is_trained_on_or_refused_before_training(
+    method: str, passes: str, backbone: str, config: Config
+) -> None:
+    kind = methods.get(method).Settings
+    settings = kind() if method == "supervised" else kind(passes=passes)  # type: ignore[call-arg]
+    tiny = config.replace(method=method, settings=settings, backbone=backbone, batch=1, ratio=1, steps=1)
+    if backbone == "quick-resnet" and (method == "supervised" or passes == "split"):
+        with pytest.raises(UserError, match="'quick-resnet' cannot be trained on one item: give a larger batch"):
+            prepare(tiny)
+    else:
+        Loop(prepare(tiny)).run(Silent(), quiet, None)
+
+
 def test_a_view_that_does_not_exist_is_refused_before_training(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods.get("supervised"), "views", ViewsWanted(labelled=("medium",)))
     with pytest.raises(UserError, match="unknown view 'medium': choose from none, weak, strong"):

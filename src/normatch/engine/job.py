@@ -1,6 +1,7 @@
 """Prepare a config for training: read data, draw labels, build the method. Errors are raised here, before a folder is
 made."""
 
+import copy
 from collections import Counter
 from dataclasses import dataclass
 
@@ -103,6 +104,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
             model.backbone.load_pretrained()
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
+    _must_have_company(method, config)
     for kind in (*method.views.labelled, *method.views.unlabelled):
         check_kind(kind)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
@@ -129,6 +131,25 @@ def _must_be_trained(method: Method, config: Config) -> None:
             f"groups of method {config.method!r} have a parameter that is not the method's, so that no checkpoint "
             "would have it: make its module an attribute of the method"
         )
+
+
+def _must_have_company(method: Method, config: Config) -> None:
+    """Raise UserError if an item would pass alone through a network that cannot be trained on one, as batch norm of
+    single values cannot."""
+    if not method.views.unlabelled and len(method.views.labelled) == config.batch == 1:
+        alone = "batch is 1"
+    elif getattr(config.settings, "passes", None) == "split" and config.batch == config.ratio == 1:
+        alone = "batch and ratio are 1 and settings.passes is 'split'"
+    else:
+        return
+    model = copy.deepcopy(method.model).train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            model.features(torch.zeros(1, *model.spec.shape))
+    except ValueError as error:
+        raise UserError(
+            f"{alone}, but backbone {model.spec.backbone!r} cannot be trained on one item: give a larger batch"
+        ) from error
 
 
 def _model_spec(
