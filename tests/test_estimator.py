@@ -67,6 +67,13 @@ def test_with_one_other_class_minus_one_is_a_class() -> None:
     assert model.score(X, y) > 0.9
 
 
+@both
+def test_with_one_string_minus_one_is_unlabelled(kind: Any) -> None:
+    """Numbers and strings have no order, so they are never classes of one problem."""
+    with pytest.raises(UserError, match=r"^y holds only 'cat' besides -1: label items of a second class$"):
+        kind(**QUICK).fit(np.ones((4, 3)), np.array(["cat", -1, "cat", -1], dtype=object))
+
+
 def test_a_search_over_lambda_in_a_pipeline() -> None:
     pipeline = make_pipeline(StandardScaler(), NorMatchClassifier(**QUICK))
     search = GridSearchCV(pipeline, {"normatchclassifier__num_weight": [0.0, 1e-6, 1e-3]}, cv=2)

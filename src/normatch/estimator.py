@@ -104,7 +104,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         """Train on the labelled items of ``X`` and learn from the others, where ``y`` is −1.
 
         If y has fewer than two classes besides −1, then −1 is taken as a class too and no item is unlabelled, because
-        scikit-learn's two classes may be −1 and 1; a warning says so.
+        scikit-learn's two classes may be −1 and 1; a warning says so. Among strings it is an error.
         """
         inputs = self._inputs(X, reset=True)
         if y is None:
@@ -118,6 +118,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         known = np.asarray(labels != UNKNOWN)
         if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
             only = labels[known][0]
+            if isinstance(only, str):
+                raise UserError(f"y holds only {only!r} besides {UNKNOWN}: label items of a second class")
             warnings.warn(
                 f"y holds only {only!s} besides {UNKNOWN}: {UNKNOWN} is taken as a class, and no item as unlabelled; "
                 f"label items of a second class if {UNKNOWN} means unlabelled, or give the class another number",
