@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from normatch import recipes
 from normatch.cli import main
 from normatch.config import Config
+from normatch.data import Dataset
 from normatch.engine import Run, prepare, train
 from normatch.engine.curves import pseudo_label_curves
 from normatch.engine.diagnosis import ONCE_SETTLED, START, Alarm, Case, Diagnosis
@@ -263,6 +264,17 @@ def test_the_reference_is_the_nearest_class_mean() -> None:
     rival = NearestCentroid().fit(x[split.labelled], train_set.labels[split.labelled])
     expected = rival.score(x[split.validation], train_set.labels[split.validation])
     assert class_mean_accuracy(train_set, split.labelled, split.validation) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e20])
+def test_the_reference_of_vectors_does_not_depend_on_their_unit(unit: float) -> None:
+    """Single precision has no squares of numbers beyond 1e19, nor below 1e-23."""
+    labels = np.arange(60) % 3
+    x = np.random.default_rng(0).normal(size=(60, 4)) + labels[:, None]
+    x[:, 0] *= 100
+    one, other = (Dataset((x * u).astype(np.float32), labels, ("a", "b", "c")) for u in (1, unit))
+    expected = class_mean_accuracy(one, np.arange(30), np.arange(30, 60))
+    assert class_mean_accuracy(other, np.arange(30), np.arange(30, 60)) == expected > 0.5
 
 
 def test_shares_of_classes_need_no_values() -> None:
