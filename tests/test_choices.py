@@ -138,6 +138,14 @@ def test_a_larger_size_gets_another_network(tmp_path: Path) -> None:
     assert (made.config.image_size, made.config.backbone) == (96, "resnet-18")
 
 
+def test_images_stay_large_for_a_network_that_takes_no_small_ones(tmp_path: Path) -> None:
+    """Without a GPU they become small, and the error asked for another network, although these are of its size."""
+    data = pictures(tmp_path / "p", [80, 90, 100, 70])
+    made = choose(data, changes={"backbone": "resnet-18"})
+    assert (made.config.image_size, made.config.backbone) == (64, "resnet-18")
+    assert choose(data, changes={"backbone": "wrn-28-2"}).config.image_size == 32
+
+
 def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     data = pictures(tmp_path / "p", [20, 20, 20])
     (data / "cat" / "IMG_1.HEIC").touch()

@@ -130,7 +130,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
     _must_be_possible(config)
-    corpus = open_corpus(config, reading, largest=SIZES[-1] if device == "cuda" else SMALL)
+    corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
     choices = _Choices(config, frozenset(fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)
@@ -156,6 +156,13 @@ def _must_be_possible(config: Config) -> None:
                 f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.shapes}: "
                 "choose another of the two"
             )
+
+
+def _largest_side(backbone: str, device: str) -> int:
+    """The side to which larger images are scaled: small without a GPU, unless ``backbone`` takes none that small."""
+    small = [(channels, SMALL, SMALL) for channels in (1, 3)]
+    takes_small = backbone == "auto" or any(map(find_backbone(backbone).supports, small))
+    return SMALL if device == "cpu" and takes_small else SIZES[-1]
 
 
 class _Choices:
