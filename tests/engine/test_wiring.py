@@ -28,6 +28,7 @@ from normatch.errors import UserError
 from normatch.inference import features
 from normatch.methods import Batch, Embedding, Method, Outcome, ViewsWanted, methods
 from normatch.methods.parts.groups import Group
+from normatch.weights import read_spec
 
 
 @pytest.fixture
@@ -405,6 +406,26 @@ def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Con
     run = Run.create(tmp_path / "run", config, prepare(config).split)
     with pytest.raises(UserError, match="was started with seed 0, not 1"):
         train(config.replace(seed=1), run.path, resume=True)
+
+
+def test_a_run_keeps_the_network_picked_for_it_where_another_would_be_picked(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another kind of device, where a run may be resumed: the checkpoint did not fit its network."""
+    auto, save = config.replace(backbone="auto"), checkpoint.save
+
+    def save_and_stop(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
+        save(folder, step, tensors)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(auto, tmp_path / "run")
+    monkeypatch.setattr("normatch.engine.job.suitable_backbone", lambda *_, **__: "quick-resnet")
+    run = train(auto, tmp_path / "run", resume=True)
+    assert run.finished
+    assert run.config.backbone == read_spec(run.path / "model.json").backbone == "small-wide"
 
 
 def test_the_backward_pass_is_timed_without_the_forward_pass(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,11 +59,15 @@ def train(
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
         # Not earlier: a message about data that is not found quotes it as it was given.
-        run = Run.create(path, with_absolute_paths(config), job.split, files_of(job.split, job.corpus))
+        stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
+        run = Run.create(path, stored, job.split, files_of(job.split, job.corpus))
         with run.alone():
             _train(run, job, None, progress, turns)
         return run
     run = Run.open(path)
+    if config.backbone == "auto":
+        # The network that was picked when the run began: on another kind of device, another one would be.
+        config = config.replace(backbone=run.config.backbone)
     _must_match(run, config)
     if not run.finished:
         with run.alone():
