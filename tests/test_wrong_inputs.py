@@ -366,6 +366,14 @@ WRONG = {
     "labels that count no classes": Wrong(
         "train --data x.npz", "number the classes from 0 on", arrays(x=vectors(), y=Y + 10**12)
     ),
+    "numbers that are too large": Wrong(
+        "train --data x.npz", "or overflow float32: fix or remove them", arrays(x=vectors(1e300), y=Y)
+    ),
+    "vectors of no numbers": Wrong(
+        "train --data x.npz --device cpu",
+        "no backbone takes items of shape (0,): give vectors of at least one number (",
+        arrays(x=np.zeros((20, 0)), y=Y),
+    ),
     "a class name twice": Wrong(
         "train --data x.npz", "classes has 'a' twice", arrays(x=vectors(), y=Y, classes=np.array(["a", "a"]))
     ),

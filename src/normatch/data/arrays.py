@@ -64,9 +64,10 @@ def _first(content: dict[str, NDArray[Any]], *names: str) -> NDArray[Any] | None
 
 def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     if inputs.ndim == 2 and inputs.dtype.kind in "fiu":
-        vectors = inputs.astype(np.float32)
+        with np.errstate(over="ignore"):
+            vectors = inputs.astype(np.float32)
         if not np.isfinite(vectors).all():
-            raise UserError("feature vectors have values that are not finite: fill in or remove them")
+            raise UserError("feature vectors have values that are not finite or overflow float32: fix or remove them")
         return vectors
     return inputs[..., None] if inputs.ndim == 3 else inputs
 

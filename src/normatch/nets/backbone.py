@@ -166,7 +166,8 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
     if found is None:
         takes = "; ".join(f"{name} {backbones.get(name).shapes}" for name in order)
-        raise UserError(f"no backbone takes items of shape {shape}: set image_size ({takes})")
+        remedy = "resize them, or set image_size" if len(shape) == 3 else "give vectors of at least one number"
+        raise UserError(f"no backbone takes items of shape {shape}: {remedy} ({takes})")
     return found
 
 
