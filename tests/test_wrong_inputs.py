@@ -374,6 +374,11 @@ WRONG = {
         "no backbone takes items of shape (0,): give vectors of at least one number (",
         arrays(x=np.zeros((20, 0)), y=Y),
     ),
+    "a class without a name": Wrong(
+        "train --data x.npz",
+        "x.npz: classes has no name for class 1: give it one",
+        arrays(x=vectors(), y=Y, classes=np.array(["a", ""])),
+    ),
     "a class name twice": Wrong(
         "train --data x.npz", "classes has 'a' twice", arrays(x=vectors(), y=Y, classes=np.array(["a", "a"]))
     ),

@@ -84,6 +84,9 @@ def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tup
         twice = next((name for i, name in enumerate(classes) if name in classes[:i]), None)
         if twice is not None:
             raise UserError(f"classes has {twice!r} twice: give each class a different name")
+        if "" in classes:
+            # In predictions.csv, no name means that the class is not known.
+            raise UserError(f"classes has no name for class {classes.index('')}: give it one")
         return classes
     highest, items = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
     if highest >= items:
