@@ -230,7 +230,10 @@ WRONG = {
     "no steps": Wrong("train --steps 0", "steps is 0: give a whole number of at least 1"),
     "a method": Wrong("train --method normach", "did you mean 'normatch'?"),
     "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
-    "a setting of another method": Wrong("train --method fixmatch --settings.consensus min", "consensus"),
+    "a setting of another method": Wrong(
+        "train --method fixmatch --settings.consensus min",
+        "train: Unrecognized options: --settings.consensus, min; see normatch train --help",
+    ),
     "no name": Wrong("train --name ''", "name is '': give a name"),
     "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
     "more labels than there are": Wrong("train --labels 5000", "are asked for"),

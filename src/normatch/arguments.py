@@ -34,7 +34,11 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
             parsed = tyro.cli(_deferred(kind), prog=f"normatch {verb}", args=argv)
     except SystemExit as stop:
         if stop.code:
-            flags = [f"--{name.replace('_', '-')}" for name in inspect.signature(kind).parameters]
+            # Without groups of flags, such as settings: there is no flag of that name.
+            single = [
+                p for p in inspect.signature(kind).parameters.values() if not dataclasses.is_dataclass(p.annotation)
+            ]
+            flags = [f"--{p.name.replace('_', '-')}" for p in single]
             raise UserError(f"{verb}: {_one_line(shown.getvalue(), flags)}; see normatch {verb} --help") from None
         raise
     return parsed() if inspect.isfunction(kind) else parsed
