@@ -509,6 +509,9 @@ WRONG = {
     "nowhere to keep a timing": Wrong("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
     "a demonstration of no steps": Wrong("demo --steps 0", "steps is 0"),
     "no images to time": Wrong("bench --items -5", "items is -5"),
+    "fewer images to time than labels": Wrong(
+        "bench --items 30 --validation 0.5 --device cpu", "items is 30: give at least 80, which the labels"
+    ),
     "noise in place of one's own images": Wrong(
         "bench --data pets --items 99 --device cpu", "items is 99, but pets is timed with its own items", pets
     ),

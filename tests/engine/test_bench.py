@@ -48,6 +48,12 @@ def test_any_recipe_is_timed_without_its_data(name: str) -> None:
     assert "(5.0 to 5.0 in 1 repeat)" in describe(report | {"repeats": [5.0]})
 
 
+@pytest.mark.parametrize("labels", [100, None])
+def test_validation_items_leave_enough_noise_for_the_labels(labels: int | None) -> None:
+    config = recipes.get("digits-40").build().replace(batch=2, ratio=1, device="cpu", labels=labels, validation=0.9)
+    assert bench(config, repeats=1, seconds=0.01)["steps_per_second"] > 0
+
+
 def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
     pools: list[weakref.ref[Pool]] = []
 

@@ -181,12 +181,17 @@ def _noise(config: Config, items: int | None) -> Corpus:
     channels, side, width = source.shape
     if config.image_size is not None:
         side = width = config.image_size
-    n = items or max(4 * config.batch * config.ratio, 2 * (config.labels or 1), 4 * source.classes)
+    # Labels are drawn from what is left when validation items are set aside.
+    labels, left = config.labels or 1, 1 - config.validation
+    least = math.ceil(max(labels, source.classes) / left)
+    if items is not None and items < least:
+        raise UserError(f"items is {items}: give at least {least}, which the labels and validation items need")
+    n = items or max(4 * config.batch * config.ratio, math.ceil(max(2 * labels, 4 * source.classes) / left))
     images = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
-    labels = np.arange(n) % source.classes
+    truth = np.arange(n) % source.classes
     fold = np.arange(min(n, config.labels or config.batch * source.classes))
     folds = (fold,) * (1 + (config.fold or 0))
-    return Corpus("noise", Dataset(images, labels, tuple(map(str, range(source.classes)))), folds=folds)
+    return Corpus("noise", Dataset(images, truth, tuple(map(str, range(source.classes)))), folds=folds)
 
 
 @contextlib.contextmanager
