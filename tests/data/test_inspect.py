@@ -210,3 +210,13 @@ def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["items"] == 20
     assert main(["data", "inspect", str(folder), "--no-cache"]) == 0
     assert "look alike" in capsys.readouterr().out
+
+
+def test_classes_of_which_there_is_no_item_are_named(tmp_path: Path) -> None:
+    """Training refuses them."""
+    data, names = tmp_path / "x.npz", np.array(["a", "b", "c", "d", "e"])
+    x, test_x = np.arange(40.0).reshape(20, 2), np.ones((2, 2))
+    np.savez(data, x=x, y=np.arange(20) % 2, test_x=test_x, test_y=np.array([0, 2]), classes=names)
+    remarks = inspect(str(data))["remarks"]
+    assert "only in the test set: c" in remarks
+    assert "no item is labelled d, e: training needs labelled items of each class" in remarks

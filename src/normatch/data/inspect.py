@@ -39,6 +39,8 @@ class _Items:
     inputs: NDArray[Any]
     facts: NDArray[Any]
     bad: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    """All classes that a run would have, also those of which no item is there."""
 
     def at(self, group: NDArray[np.int64]) -> list[dict[str, Any]]:
         return [
@@ -137,6 +139,7 @@ def _from_corpus(corpus: Corpus) -> _Items:
         np.concatenate([part.inputs for _, part in parts]),
         np.concatenate([_facts(part.inputs) for _, part in parts]),
         corpus.skipped,
+        classes,
     )
 
 
@@ -157,7 +160,7 @@ def _report(items: _Items) -> dict[str, Any]:
     train = Counter(label for label, test in zip(items.labels, items.testing, strict=True) if not test)
     test = Counter(label for label, test in zip(items.labels, items.testing, strict=True) if test)
     unlabelled = train.pop(None, 0)
-    names = sorted(name for name in {*train, *test} if name is not None)
+    names = sorted(name for name in {*train, *test, *items.classes} if name is not None)
     same = groups(items.facts["pixels"].astype(np.uint64))
     near = _not_copies(alike(items.facts["look"].astype(np.uint64), items.facts["thumbnail"]), items.facts["pixels"])
     images = items.inputs.ndim == 4
@@ -221,9 +224,13 @@ def _remarks(report: dict[str, Any]) -> list[str]:
         remarks += [remark for remark in found if remark]
     if not report["unlabelled"] and report["labelled"]:
         remarks.append("no unlabelled items: training can only learn from the labelled ones")
-    untrained = [entry["name"] for entry in report["classes"] if not entry["train"]]
-    if untrained:
-        remarks.append(f"only in the test set: {', '.join(untrained[:SHOWN])}")
+    untrained = [entry for entry in report["classes"] if not entry["train"]]
+    tested = [entry["name"] for entry in untrained if entry["test"]]
+    if tested:
+        remarks.append(f"only in the test set: {', '.join(tested[:SHOWN])}")
+    absent = [entry["name"] for entry in untrained if not entry["test"]]
+    if absent:
+        remarks.append(f"no item is labelled {', '.join(absent[:SHOWN])}: training needs labelled items of each class")
     return remarks
 
 
