@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -214,10 +214,20 @@ def test_no_images() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_resize_all(channels: int) -> None:
-    images = random_bytes(5, 20, 24, channels)
+    images = random_bytes(5, 20, 20, channels)
     small = resize_all(images, 16)
     assert small.shape == (5, 16, 16, channels)
     for image, expected in zip(small, images, strict=True):
         flat = Image.fromarray(np.squeeze(expected)).resize((16, 16), Image.Resampling.BILINEAR)
         np.testing.assert_array_equal(np.squeeze(image), np.asarray(flat))
     assert resize_all(small, 16) is small
+
+
+@pytest.mark.parametrize("shape", [(9, 20, 3), (20, 9, 1)])
+def test_an_image_in_an_array_becomes_what_it_becomes_in_a_file(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    """A model that was trained on arrays predicts files as it predicts the same rows."""
+    images = random_bytes(2, *shape)
+    channels: Literal[1, 3] = 3 if shape[2] == 3 else 1
+    for i, small in enumerate(resize_all(images, 12)):
+        path = save(Image.fromarray(images[i].squeeze()), tmp_path / f"{i}.png")
+        np.testing.assert_array_equal(small, decode(path, 12, channels))

@@ -129,7 +129,7 @@ def header(path: Path) -> tuple[int, int, str]:
 
 
 def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Images (N, H, W, C) resized to ``size`` × ``size`` (bilinear, antialiased, by Pillow)."""
+    """Images (N, H, W, C) scaled and centre-cropped to ``size`` × ``size``, as files are (:func:`fit`)."""
     from PIL import Image
 
     if images.shape[1:3] == (size, size):
@@ -138,8 +138,7 @@ def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     flat = images[..., 0] if images.shape[3] == 1 else images
 
     def resize(i: int) -> None:
-        small = Image.fromarray(flat[i]).resize((size, size), Image.Resampling.BILINEAR)
-        out[i] = np.asarray(small).reshape(out.shape[1:])
+        out[i] = np.asarray(fit(Image.fromarray(flat[i]), size, size)).reshape(out.shape[1:])
 
     with ThreadPoolExecutor(cores()) as pool:
         for _ in pool.map(resize, range(len(images))):
