@@ -117,6 +117,13 @@ def test_adaptive_weights_are_full_from_the_mean_on_and_fall_below_it() -> None:
     assert weights[2].item() == pytest.approx(np.exp(-0.5), rel=0.02)
 
 
+def test_adaptive_weights_are_full_where_all_are_equally_sure() -> None:
+    weigh = AdaptiveWeights(4)
+    weigh.mean.fill_(0.5)
+    weigh.variance.zero_()
+    assert weigh(torch.full((3,), 0.5)).tolist() == [1, 1, 1]
+
+
 def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
     def made(adaptive: bool) -> Method:
         torch.manual_seed(0)

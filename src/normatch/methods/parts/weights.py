@@ -56,4 +56,5 @@ class AdaptiveWeights(nn.Module):
         """(N,) confidences → (N,) weights; the averages take the batch in."""
         self.mean.lerp_(confidence.mean(), self.RATE)
         self.variance.lerp_(confidence.var(correction=0), self.RATE)
-        return torch.exp(-2 * (confidence - self.mean).clamp_max(0).square() / self.variance)
+        variance = self.variance.clamp_min(torch.finfo(confidence.dtype).tiny)  # where all are equally sure
+        return torch.exp(-2 * (confidence - self.mean).clamp_max(0).square() / variance)
