@@ -216,6 +216,28 @@ def test_a_metric_of_a_method_is_one_number_and_hides_no_other(
         loop.step()
 
 
+@pytest.mark.parametrize(
+    ("losses", "complaint"),
+    [
+        ({}, "the method gives no losses: return at least one by name"),
+        (
+            {"mine": torch.ones(3)},
+            r"loss 'mine' of the method is a tensor of shape \(3,\): give a tensor",
+        ),
+        ({"mine": torch.ones(1)}, r"loss 'mine' of the method is a tensor of shape \(1,\)"),
+        ({"mine": 0.5}, "loss 'mine' of the method is float"),
+    ],
+)
+def test_a_loss_of_a_method_is_one_number(
+    config: Config, monkeypatch: pytest.MonkeyPatch, losses: dict[str, Tensor], complaint: str
+) -> None:
+    loop = Loop(prepare(config))
+    forward = loop.step.method.forward
+    monkeypatch.setattr(loop.step.method, "forward", lambda batch: forward(batch)._replace(losses=losses))
+    with pytest.raises(UserError, match=complaint):
+        loop.step()
+
+
 def test_every_name_of_a_record_is_known_to_be_the_engines(config: Config, tmp_path: Path) -> None:
     names = {name for line in train(config.replace(validation=0.1), tmp_path / "run").metrics() for name in line}
     assert [name for name in names if name not in RESERVED and not name.startswith(RESERVED_PREFIXES)] == []

@@ -7,11 +7,20 @@ from normatch.engine.curves import Mean, pseudo_label_curves
 from normatch.errors import UserError
 from normatch.methods import Outcome
 
-__all__ = ["RESERVED", "RESERVED_PREFIXES", "step_means"]
+__all__ = ["RESERVED", "RESERVED_PREFIXES", "step_means", "total_loss"]
 
 RESERVED = ("step", "seconds", "steps_per_second", "loss")
 RESERVED_PREFIXES = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
 """Names reserved for the engine's own records, which no metric of a method may use."""
+
+
+def total_loss(losses: dict[str, Tensor]) -> Tensor:
+    """The sum of a method's losses, which is minimised; raises UserError if there is none, or one is not a scalar."""
+    if not losses:
+        raise UserError("the method gives no losses: return at least one by name")
+    for name, value in losses.items():
+        _check_scalar(f"loss {name!r}", value)
+    return torch.stack(list(losses.values())).sum()
 
 
 def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
@@ -30,6 +39,10 @@ def _check_metrics(metrics: dict[str, Tensor]) -> None:
     for name, value in metrics.items():
         if name in RESERVED or name.startswith(RESERVED_PREFIXES):
             raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")
-        if not isinstance(value, Tensor) or value.ndim:
-            what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise UserError(f"metric {name!r} of the method is {what}: give a tensor of one number, of shape ()")
+        _check_scalar(f"metric {name!r}", value)
+
+
+def _check_scalar(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor) or value.ndim:
+        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise UserError(f"{name} of the method is {what}: give a tensor of one number, of shape ()")

@@ -15,7 +15,7 @@ from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.feed import feed_from
 from normatch.engine.graphs import capture, graph_breaks
-from normatch.engine.measures import step_means
+from normatch.engine.measures import step_means, total_loss
 from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.progress import Progress, quiet
@@ -117,7 +117,7 @@ class Step:
         """The loss of a batch, and the measurements of the step."""
         with self.runtime.autocast():
             outcome = self.method(batch)
-        loss = torch.stack(list(outcome.losses.values())).sum()
+        loss = total_loss(outcome.losses)
         return loss, measure(step_means(outcome, loss, truth, self.method.task.classes))
 
     def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
