@@ -154,11 +154,11 @@ WRONG = {
     "a share in percent": Wrong("train --validation 50%", "train: --validation is '50%': give a number; see"),
     "batch norm of one item": Wrong(
         "train digits-40 --backbone quick-resnet --method supervised --batch 1",
-        "batch is 1, but backbone 'quick-resnet' cannot be trained on one item: give a larger batch",
+        "batch is 1 and ratio 7, which method 'supervised' on backbone 'quick-resnet' cannot take (Expected",
     ),
     "batch norm of one weak view": Wrong(
         "train digits-40 --backbone quick-resnet --settings.passes split --batch 1 --ratio 1",
-        "batch and ratio are 1 and settings.passes is 'split', but backbone 'quick-resnet' cannot be trained on one",
+        "batch is 1 and ratio 1, which method 'normatch' on backbone 'quick-resnet' cannot take (Expected more than 1",
     ),
     "a longer flag": Wrong("train --batch-size 3", "did you mean --batch?"),
     "a longer flag of another verb": Wrong("predict run x.png --output x.csv", "did you mean --out?"),

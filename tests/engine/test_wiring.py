@@ -84,26 +84,27 @@ def test_positions_count_unlabelled_items_and_the_truth_is_theirs(config: Config
     assert truth.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("drawn_at", [1, 2, 9])
+@pytest.mark.parametrize("every", [1, 2, 5])
 def test_every_step_draws_its_own_items_however_many_are_planned_at_once(
-    config: Config, monkeypatch: pytest.MonkeyPatch, drawn_at: int
+    config: Config, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     monkeypatch.setattr(normatch.engine.step, "PLAN", 3)
-    monkeypatch.setattr(normatch.engine.step, "DRAWN_AT", drawn_at)
     loop = stepped(config, 0)
     unlabelled = Stream(loop.job.method.task.unlabelled, config.batch * config.ratio, config.seed, "unlabelled")
     for step in range(8):
         loop.step._prepare()
         assert torch.equal(loop.step.sample()[0].positions, unlabelled.rows(step, 1)[0])
         loop.step()
+        if loop.step.done % every == 0:
+            loop.step.draw_ahead()
 
 
 def test_the_next_indices_are_drawn_once_and_before_they_are_needed(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(normatch.engine.step, "PLAN", 3)
-    monkeypatch.setattr(normatch.engine.step, "DRAWN_AT", 2)
-    step = stepped(config, 0).step
+    loop = stepped(config.replace(steps=8, log_every=2, epoch=8), 0)
+    step = loop.step
     drawn: list[tuple[int, int]] = []
     draw = step._draw
 
@@ -112,9 +113,8 @@ def test_the_next_indices_are_drawn_once_and_before_they_are_needed(
         return draw(chunk)
 
     monkeypatch.setattr(step, "_draw", seen)
-    for _ in range(7):
-        step()
-    assert drawn == [(0, 0), (2, 1), (5, 2)]
+    loop.run(Silent(), quiet, None)
+    assert drawn == [(0, 0), (2, 1), (4, 2), (8, 3)]
 
 
 def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(
@@ -180,11 +180,12 @@ def test_a_method_trains_all_its_parameters_and_no_others(
 def test_a_batch_of_one_item_is_trained_on_or_refused_before_training(
     method: str, passes: str, backbone: str, config: Config
 ) -> None:
-    kind = methods.get(method).Settings
-    settings = kind() if method == "supervised" else kind(passes=passes)  # type: ignore[call-arg]
-    tiny = config.replace(method=method, settings=settings, backbone=backbone, batch=1, ratio=1, steps=1)
+    tiny = config.replace(method=method, backbone=backbone, batch=1, ratio=1, steps=1)
+    if method != "supervised":
+        settings: Any = tiny.settings
+        tiny = tiny.replace(settings=dataclasses.replace(settings, passes=passes))
     if backbone == "quick-resnet" and (method == "supervised" or passes == "split"):
-        with pytest.raises(UserError, match="'quick-resnet' cannot be trained on one item: give a larger batch"):
+        with pytest.raises(UserError, match=r"batch is 1 and ratio 1, which .* cannot take .*: give more"):
             prepare(tiny)
     else:
         Loop(prepare(tiny)).run(Silent(), quiet, None)

@@ -17,7 +17,7 @@ from normatch.engine.feed import stays_on_host
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.images import SIZES
-from normatch.methods import Method, Task, methods
+from normatch.methods import Batch, Method, Task, methods
 from normatch.model import Model, ModelSpec
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.seeding import derive
@@ -104,7 +104,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
             model.backbone.load_pretrained()
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
-    _must_have_company(method, config)
+    _must_take_its_batch(method, config)
     for kind in (*method.views.labelled, *method.views.unlabelled):
         check_kind(kind)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
@@ -133,22 +133,32 @@ def _must_be_trained(method: Method, config: Config) -> None:
         )
 
 
-def _must_have_company(method: Method, config: Config) -> None:
-    """Raise UserError if an item would pass alone through a network that cannot be trained on one, as batch norm of
-    single values cannot."""
-    if not method.views.unlabelled and len(method.views.labelled) == config.batch == 1:
-        alone = "batch is 1"
-    elif getattr(config.settings, "passes", None) == "split" and config.batch == config.ratio == 1:
-        alone = "batch and ratio are 1 and settings.passes is 'split'"
-    else:
+def _must_take_its_batch(method: Method, config: Config) -> None:
+    """Raise UserError if batch norm would see a single value, which only a batch of 1 can make it do.
+
+    Which views pass together is up to the method, so a copy of it takes a batch of blank items.
+    """
+    if config.batch > 1:
         return
-    model = copy.deepcopy(method.model).train()
+    trial = copy.deepcopy(method).train()
+    shape = method.model.spec.shape
+    kind = torch.uint8 if len(shape) == 3 else torch.float32
+    labelled, unlabelled = torch.zeros(1, *shape, dtype=kind), torch.zeros(config.ratio, *shape, dtype=kind)
+    batch = Batch(
+        labelled=(labelled,) * len(method.views.labelled),
+        labels=torch.zeros(1, dtype=torch.int64),
+        unlabelled=(unlabelled,) * len(method.views.unlabelled),
+        positions=torch.zeros(config.ratio if method.views.unlabelled else 0, dtype=torch.int64),
+        step=torch.zeros((), dtype=torch.int64),
+        teacher=copy.deepcopy(method.model).eval(),
+    )
     try:
         with torch.no_grad(), torch.random.fork_rng([]):
-            model.features(torch.zeros(1, *model.spec.shape))
+            trial(batch)
     except ValueError as error:
         raise UserError(
-            f"{alone}, but backbone {model.spec.backbone!r} cannot be trained on one item: give a larger batch"
+            f"batch is 1 and ratio {config.ratio}, which method {config.method!r} on backbone "
+            f"{method.model.spec.backbone!r} cannot take ({error}): give more"
         ) from error
 
 

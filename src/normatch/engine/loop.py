@@ -110,6 +110,7 @@ class Loop:
         """The metrics that are due after this step; empty after most steps."""
         record: Record = {}
         if self._due(self.config.log_every):
+            self.step.draw_ahead()
             record |= self.step.meter.read()
             record["steps_per_second"] = clock.speed(self.step.done)
         if self._due(self.config.evaluate_every):

@@ -28,10 +28,6 @@ __all__ = ["Step"]
 PLAN = 256
 """Number of steps whose indices are sent to the device at once."""
 
-DRAWN_AT = 160
-"""Step of a plan at which the next one is drawn: not just after one at which metrics are read (every 64 by default),
-when no step is queued."""
-
 WARM_UP = 3
 """Number of steps run before capture: they create the optimisers' state and let kernels be chosen."""
 
@@ -84,6 +80,12 @@ class Step:
         """Whether nothing is left to be compiled or captured: further steps need little work on the host."""
         return self._graph is not None or not self.runtime.capture
 
+    def draw_ahead(self) -> None:
+        """Draw the next plan of indices, unless that is done: for a moment at which the host is about to wait for the
+        device. Drawn when they are needed, they may keep the device waiting."""
+        if self._planned is not None and (self._ahead is None or self._ahead[0] <= self._planned):
+            self._ahead = (self._planned + 1, self._draw(self._planned + 1))
+
     def _run(self) -> None:
         """One training step, from batch to averaged weights."""
         batch, truth = self.sample()
@@ -130,15 +132,12 @@ class Step:
         """Host work before a step: set its seed, prepare its inputs, and every PLAN steps send new indices."""
         self.runtime.generator.manual_seed(derive(self._seed, "step", self.done))
         self.feed.prepare(self.done)
-        chunk, row = divmod(self.done, PLAN)
+        chunk = self.done // PLAN
         if self._planned != chunk:
             drawn = self._ahead[1] if self._ahead is not None and self._ahead[0] == chunk else self._draw(chunk)
             for plan, indices in zip(self._plans, drawn, strict=True):
                 plan.copy_(indices, non_blocking=True)
             self._planned = chunk
-        elif row == DRAWN_AT:
-            # By now many steps are queued on the device, which would otherwise wait while indices are drawn.
-            self._ahead = (chunk + 1, self._draw(chunk + 1))
 
     def _draw(self, chunk: int) -> list[Tensor]:
         """The indices of PLAN steps from each stream; in pinned memory if they go to a GPU, so that sending them does
