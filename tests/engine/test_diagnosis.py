@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from normatch.engine.reference import class_mean_accuracy
 from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.estimator import FixMatchClassifier
-from normatch.methods import PseudoLabels
+from normatch.methods import Method, PseudoLabels
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 
@@ -311,22 +312,37 @@ def test_a_run_stores_its_warnings_and_shows_them(tiny_config: Config, tmp_path:
     assert train(config.replace(labels=40, steps=2), tmp_path / "other").warnings == []
 
 
-@pytest.mark.parametrize(("log_every", "seen"), [(4, 8), (5, 9)])
+def first_weight(method: Method) -> torch.Tensor:
+    return next(method.parameters()).detach()
+
+
+def first_variance(method: Method) -> torch.Tensor:
+    return next(buffer for name, buffer in method.named_buffers() if name.endswith("running_var"))
+
+
+@pytest.mark.parametrize(
+    ("broken", "log_every", "seen"), [(first_weight, 4, 8), (first_weight, 5, 9), (first_variance, 4, 9)]
+)
 def test_a_run_that_diverges_stops_and_keeps_its_last_good_checkpoint(
-    log_every: int, seen: int, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: Callable[[Method], torch.Tensor],
+    log_every: int,
+    seen: int,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Broken in step 7: the loss shows it at the record of step 8, or the weights at the checkpoint of step 9."""
+    """Broken in step 7: the loss shows weights at the record of step 8, else the checkpoint of step 9 shows it."""
     config = tiny_config.replace(log_every=log_every, evaluate_every=100)
     spy, out, step = Spy(), tmp_path / "run", Step.__call__
 
     def break_down(self: Step) -> None:
         step(self)
         if self.done == 7:
-            next(self.method.parameters()).detach().fill_(math.nan)
+            broken(self.method).fill_(math.nan)
 
     with monkeypatch.context() as patch:
         patch.setattr(Step, "__call__", break_down)
-        with pytest.raises(UserError, match=f"training stopped at step {seen}: loss or weights are not finite"):
+        with pytest.raises(UserError, match=f"stopped at step {seen}: loss, weights or running statistics"):
             train(config, out, progress=spy)
     run = Run.open(out)
     assert not run.finished
@@ -343,7 +359,7 @@ def test_a_rate_that_is_far_too_high_is_one_line(tmp_path: Path, capsys: pytest.
     quick = ["--steps", "20", "--batch", "8", "--ratio", "2", "--log-every", "5", "--device", "cpu"]
     assert main(["train", "digits-40", *quick, "--optim.lr", "1e30", "--out", str(tmp_path / "run")]) == 2
     *shown, last = capsys.readouterr().err.splitlines()
-    assert last.startswith("normatch: training stopped at step 5: loss or weights are not finite")
+    assert last.startswith("normatch: training stopped at step 5: loss, weights or running statistics are not finite")
     assert "lower --optim.lr" in last
     assert "warning: not-finite at step 5" in shown[-1]
     with pytest.raises(UserError, match="training stopped at step"):

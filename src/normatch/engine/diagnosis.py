@@ -155,7 +155,7 @@ def ends_before_ramp(case: Case, history: History) -> str | None:
 def not_finite(case: Case, history: History) -> str | None:
     # A recorded mean is None if nothing was counted or it is not finite; a loss is counted at every step.
     newest = history.window[-1]
-    return "loss or weights are not finite numbers" if "loss" in newest and newest["loss"] is None else None
+    return "loss, weights or running statistics are not finite" if "loss" in newest and newest["loss"] is None else None
 
 
 def collapse(case: Case, history: History) -> str | None:

@@ -82,7 +82,7 @@ class Loop:
                     self._diagnose(record, recorder, progress)
                 if self._due(config.checkpoint_every):
                     if not _finite(step.method):
-                        # The last update made the weights non-finite; the loss would show it only one step later.
+                        # The loss would show non-finite weights only one step later, and running statistics never.
                         self._diagnose({"loss": None}, recorder, progress)
                     if writer is not None:
                         writer.save(step.done, step.state())
@@ -191,4 +191,9 @@ def _case(job: Job) -> Case:
 
 
 def _finite(method: Method) -> bool:
-    return bool(torch.stack([p.isfinite().all() for p in method.parameters()]).all())
+    """Whether all that is trained, and all that is saved of the model, such as running statistics, is finite.
+
+    Not the method's own buffers, which may hold infinity on purpose.
+    """
+    tensors = dict(method.named_parameters()) | method.model.state_dict(prefix="model.")
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).all())
