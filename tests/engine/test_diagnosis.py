@@ -29,7 +29,7 @@ from normatch.engine.reference import class_mean_accuracy
 from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.estimator import FixMatchClassifier
-from normatch.methods import Method, PseudoLabels
+from normatch.methods import Method, PseudoLabels, Settings
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 
@@ -242,6 +242,28 @@ def test_validation_below_reference() -> None:
 
 def test_not_finite_is_seen_at_once() -> None:
     assert names(Diagnosis(CASE).see(1, GOOD | {"loss": None})) == ["not-finite"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision", "remedy"),
+    [
+        (NorMatchSettings(), "float32", "a lower --optim.lr, or a lower --settings.flow-lr"),
+        (NorMatchSettings(flow_lr=0.0), "float32", "a lower --optim.lr"),
+        (
+            NorMatchSettings(),
+            "bfloat16",
+            "a lower --optim.lr, a lower --settings.flow-lr, or --precision float32",
+        ),
+        (FixMatchSettings(), "float32", "a lower --optim.lr"),
+    ],
+)
+def test_what_makes_values_finite_is_what_the_run_has(
+    settings: Settings, precision: str, remedy: str, tiny_config: Config
+) -> None:
+    method = "normatch" if isinstance(settings, NorMatchSettings) else "fixmatch"
+    config = tiny_config.replace(method=method, settings=settings, precision=precision)
+    (alarm,) = Loop(prepare(config)).diagnosis.see(1, GOOD | {"loss": None})
+    assert alarm.remedy == f"start another run with {remedy}"
 
 
 def test_an_alarm_is_raised_once_and_replay_gives_the_same() -> None:

@@ -52,7 +52,7 @@ def make_result(
 
 def broken(trial: Trial, seed: int = 0, **fields: Any) -> Result:
     """A run that could not go on, though it was accurate once."""
-    return make_result(trial, seed, accuracy=None, failed="step 7: loss, weights or running statistics are not finite", **fields)
+    return make_result(trial, seed, accuracy=None, failed="step 7: loss or weights are not finite numbers", **fields)
 
 
 def tables(markdown: str) -> list[list[dict[str, str]]]:

@@ -82,6 +82,10 @@ class Case:
     """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
     threshold: bool = False
     """Whether the method has a confidence threshold."""
+    rates: tuple[str, ...] = ("--optim.lr",)
+    """The flags of the learning rates."""
+    bfloat16: bool = False
+    """Whether the backbone computes in bfloat16."""
     last_start: int = 0
     """The step from which all of the method's losses count."""
     pseudo_labels: bool = True
@@ -238,7 +242,8 @@ def remedy_ends_before_ramp(case: Case) -> str:
 
 
 def remedy_not_finite(case: Case) -> str:
-    return "start another run with a lower --optim.lr, or with --precision float32 if it had bfloat16"
+    exact = "--precision float32" if case.bfloat16 else None
+    return f"start another run with {_any_of(*(f'a lower {rate}' for rate in case.rates), exact)}"
 
 
 def remedy_collapse(case: Case) -> str:

@@ -1,6 +1,7 @@
 """The training loop: steps, with evaluations, records, warnings and checkpoints when due."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -176,13 +177,17 @@ def _case(job: Job) -> Case:
     train, split, config = job.corpus.train, job.split, job.config
     counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
     validating = len(split.validation)
+    settings = {f.name: getattr(config.settings, f.name) for f in dataclasses.fields(config.settings)}
+    rates = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
     return Case(
         classes=train.classes,
         labels=tuple(counts.tolist()),
         steps=config.steps,
         epoch=config.epoch,
-        alignment=getattr(config.settings, "alignment", None),
-        threshold=hasattr(config.settings, "threshold"),
+        alignment=settings.get("alignment"),
+        threshold="threshold" in settings,
+        rates=("--optim.lr", *(f"--settings.{name.replace('_', '-')}" for name in rates)),
+        bfloat16=job.runtime.bfloat16,
         last_start=job.method.last_start,
         pseudo_labels=bool(job.method.views.unlabelled),
         validation=validating,
