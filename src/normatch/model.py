@@ -68,12 +68,15 @@ class Normalise(nn.Module):
 
 
 class Opinions(NamedTuple):
-    """The predictions of a model for N inputs: those of its head and, if it has one, those of its flow."""
+    """The predictions of a model for N inputs: those of its head and, if it has one, those of its flow.
+
+    If the flow is the head itself, there is no second opinion, but a density.
+    """
 
     probabilities: Tensor
     """(N, K) of the head."""
     flow_probabilities: Tensor | None
-    """(N, K), the posterior of the flow, Eq. (1)."""
+    """(N, K), the posterior of a flow beside the head, Eq. (1)."""
     flow_log_density: Tensor | None
     """(N,), log p(z) of the features, Eq. (5): low if an input is unlike the data that the flow has learnt."""
 
@@ -109,6 +112,11 @@ class Model(nn.Module):
         classifiers = (*self.auxiliary, self.head)
         return next((c for c in classifiers if isinstance(c, NormalizingFlowClassifier)), None)
 
+    @property
+    def has_second_opinion(self) -> bool:
+        """Whether there is a flow beside the head."""
+        return self.flow not in (None, self.head)
+
     def opinions(self, x: Tensor) -> Opinions:
         """The predictions of head and flow, from one pass through the backbone."""
         z = self.features(x)
@@ -116,7 +124,7 @@ class Model(nn.Module):
         if self.flow is None:
             return Opinions(p, None, None)
         logits, log_density = self.flow.evaluate(z)
-        return Opinions(p, logits.softmax(1), log_density)
+        return Opinions(p, logits.softmax(1) if self.has_second_opinion else None, log_density)
 
 
 def _linear(dim: int, classes: int) -> nn.Linear:

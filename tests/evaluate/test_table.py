@@ -19,6 +19,7 @@ from normatch.config import Config
 from normatch.engine import train
 from normatch.evaluate import table
 from normatch.evaluate.predictor import Prediction
+from normatch.methods.normatch import NorMatchSettings
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (11, 8, 8), dtype=np.uint8)
 
@@ -107,6 +108,25 @@ def test_a_model_without_a_flow_has_fewer_columns(
     assert said.out.splitlines()[0] == "item,label,probability"
     assert len(said.out.splitlines()) == 9
     assert said.err == "8 predictions: standard output\n"
+
+
+def test_a_flow_that_is_the_head_is_no_second_opinion(
+    tiny_config: Config, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = NorMatchSettings(head="nfc", auxiliary="mlp")
+    run = str(train(tiny_config.replace(steps=2, settings=settings), here / "run").path)
+    capsys.readouterr()
+    assert main(["predict", run, "images.npy"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert list(rows[0]) == ["item", "label", "probability", "flow_log_density"]
+    expected = normatch.load(run).label(IMAGES)
+    assert [row["label"] for row in rows] == [row.label for row in expected]
+    densities = [row.flow_log_density for row in expected]
+    assert [float(row["flow_log_density"]) for row in rows] == pytest.approx(densities, abs=1e-5)
+    assert main(["predict", run, "images.npy", "--out", "labels.parquet"]) == 0
+    assert pyarrow.parquet.read_table("labels.parquet")["flow_log_density"].to_pylist() == pytest.approx(densities)
+    assert main(["export", run, "--format", "torch"]) == 0
+    assert " to probabilities, flow_log_density; " in capsys.readouterr().out
 
 
 def test_paths_on_standard_input(

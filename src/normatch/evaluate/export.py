@@ -51,8 +51,8 @@ class Served(nn.Module):
         self.input = "images" if self.images else "features"
         self.shape = (*model.spec.shape[1:], *model.spec.shape[:1])
         """Shape of one input: (H, W, C) or (D,)."""
-        has_flow = model.flow is not None
-        self.outputs = ("probabilities", *(("flow_probabilities", "flow_log_density") if has_flow else ()))
+        second = ("flow_probabilities",) if model.has_second_opinion else ()
+        self.outputs = ("probabilities", *second, *(("flow_log_density",) if model.flow is not None else ()))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         outputs = self.model.opinions(inputs.permute(0, 3, 1, 2) if self.images else inputs)

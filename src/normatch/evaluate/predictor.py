@@ -27,7 +27,10 @@ BATCH = 256
 
 
 class Prediction(NamedTuple):
-    """The prediction for one item; the last four fields are None if the model has no flow."""
+    """The prediction for one item.
+
+    The last four fields are None if the model has no flow; of these, only the density is there if its flow is its head.
+    """
 
     item: str | int
     """Its path, or its row in the array."""
@@ -63,6 +66,13 @@ class Predictor:
         self.model = model.eval()
         self.classes = model.spec.classes
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of its predictions that are not None for every item."""
+        second = ("flow_label", "flow_probability", "agree") if self.model.has_second_opinion else ()
+        density = ("flow_log_density",) if self.model.flow is not None else ()
+        return ("item", "label", "probability", *second, *density)
+
     def predict_proba(self, inputs: Inputs, batch: int = BATCH) -> NDArray[np.float32]:
         """(N, K) probabilities of each class."""
         with torch.inference_mode():
@@ -87,10 +97,14 @@ class Predictor:
                 opinions = self.model.opinions(x)
             p = _array(opinions.probabilities)
             columns: list[Sequence[Any]] = [names, [self.classes[k] for k in p.argmax(1)], p.max(1).tolist()]
-            if opinions.flow_probabilities is not None and opinions.flow_log_density is not None:
+            none = [None] * len(names)
+            if opinions.flow_probabilities is not None:
                 q = _array(opinions.flow_probabilities)
                 labels = [self.classes[k] if k != UNKNOWN else None for k in named(q)]
-                columns += [labels, q.max(1).tolist(), agreement(p, q).tolist(), opinions.flow_log_density.tolist()]
+                columns += [labels, q.max(1).tolist(), agreement(p, q).tolist()]
+            else:
+                columns += [none] * 3
+            columns.append(none if opinions.flow_log_density is None else opinions.flow_log_density.tolist())
             yield [Prediction(*row) for row in zip(*columns, strict=True)]
 
     def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Items:

@@ -4,6 +4,7 @@ import csv
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -19,16 +20,13 @@ __all__ = ["predict_to", "written"]
 
 SUFFIXES = (".csv", ".parquet")
 
-FLOWLESS = 3
-"""Number of leading fields of a prediction that do not need a flow."""
-
 ROW_GROUP = 65_536
 
 
 class Write(Protocol):
     """Appends rows to a table."""
 
-    def __call__(self, rows: Sequence[Prediction]) -> None: ...
+    def __call__(self, rows: Sequence[Sequence[Any]]) -> None: ...
 
 
 def predict_to(
@@ -50,11 +48,12 @@ def predict_to(
         _check(out, force)
     model = load(run, device)
     items = find_items(inputs, sys.stdin, model.model.spec.shape, on_bad)
-    columns = [items.column, *Prediction._fields[1 : None if model.model.flow else FLOWLESS]]
+    columns = [items.column, *model.fields[1:]]
+    told = itemgetter(*map(Prediction._fields.index, model.fields))
     done = 0
     with written(out, columns) as write, counting("predict", len(items)) as progress:
         for rows in model.stream(items, batch):
-            write(rows)
+            write([told(row) for row in rows])
             done += len(rows)
             progress(done)
     skipped = [f"{counted(len(items.skipped), 'unreadable image')} skipped:", *items.skipped] if items.skipped else []
@@ -65,8 +64,7 @@ def predict_to(
 
 @contextmanager
 def written(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
-    """A function that appends rows, of which it writes the first ``len(columns)`` fields, to a table in ``out`` or, if
-    that is None, on standard output."""
+    """A function that appends rows to a table in ``out`` or, if that is None, on standard output."""
     if out is None:
         with _csv(sys.stdout, columns) as write:
             yield write
@@ -96,10 +94,10 @@ def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
     # The heading is written with the first rows, so that standard output stays empty if an error comes first.
     heading = [columns]
 
-    def write(rows: Sequence[Prediction]) -> None:
+    def write(rows: Sequence[Sequence[Any]]) -> None:
         if heading:
             table.writerow(heading.pop())
-        table.writerows([_text(value) for value in row[: len(columns)]] for row in rows)
+        table.writerows(map(_text, row) for row in rows)
 
     yield write
     write([])
@@ -121,9 +119,8 @@ def _escaped(item: str | int) -> str | int:
 @contextmanager
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
     pa, pq = _pyarrow()
-    text, number = pa.string(), pa.float32()
-    kinds = [text if columns[0] == "path" else pa.int64(), text, number, text, number, pa.bool_(), number]
-    schema = pa.schema(list(zip(columns, kinds, strict=False)))
+    kinds = {"item": pa.int64(), "agree": pa.bool_()} | dict.fromkeys(("path", "label", "flow_label"), pa.string())
+    schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in columns])
     waiting: list[tuple[Any, ...]] = []
 
     def flush() -> None:
@@ -131,8 +128,8 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
             table.write_table(pa.table([list(values) for values in zip(*waiting, strict=True)], schema=schema))
             waiting.clear()
 
-    def write(rows: Sequence[Prediction]) -> None:
-        waiting.extend((_escaped(row.item), *row[1 : len(columns)]) for row in rows)
+    def write(rows: Sequence[Sequence[Any]]) -> None:
+        waiting.extend((_escaped(row[0]), *row[1:]) for row in rows)
         if len(waiting) >= ROW_GROUP:
             flush()
 
