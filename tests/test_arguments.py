@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tyro.conf import Positional
 
-from normatch.arguments import option, parse_run
+from normatch.arguments import option, parse, parse_run
 from normatch.augment import AugmentConfig
 from normatch.command import command_of
 from normatch.config import Config
@@ -52,6 +53,19 @@ def test_nothing_of_own_data_would_be_chosen_anew() -> None:
     """Where a recipe is named, nothing is."""
     argv = shlex.split(command_of(own("pets").replace(steps=4096, seed=3)))[2:]
     assert parse_run("train", argv, {})[1].recipe == argv[0]
+
+
+def test_what_follows_a_switch_may_be_called_like_a_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def verb(run: Positional[str], force: bool = False) -> None:
+        called.append((run, force))
+
+    called: list[tuple[str, bool]] = []
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--force is '1', but takes no value"):
+        parse(verb, "predict", ["--force", "1"])
+    Path("1").mkdir()
+    parse(verb, "predict", ["--force", "1"])
+    assert called == [("1", True)]
 
 
 def test_own_data_is_no_recipe_whatever_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -357,6 +357,16 @@ WRONG = {
     "a manifest in another encoding": Wrong(
         "train --data list.csv", "give a CSV file in UTF-8", and_file("list.csv", b"path,label\n\xff.png,cat\n")
     ),
+    "a value for a switch": Wrong(
+        "train --settings.alignment False",
+        "train: --settings.alignment is 'False', but takes no value: give --settings.alignment to turn it on or "
+        "--settings.no-alignment to turn it off",
+    ),
+    "a value for a switch of a recipe": Wrong(
+        "train digits-40 --augment.no_flip=true",
+        "give --augment.flip to turn it on or --augment.no-flip to turn it off",
+    ),
+    "a value for a switch of a verb": Wrong("predict run x.png --force yes", "--force is 'yes', but takes no value"),
     # Arrays.
     "an array file that is none": Wrong("train --data x.npz", "cannot read x.npz", and_file("x.npz", "hello")),
     "not a number": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.nan), y=Y)),

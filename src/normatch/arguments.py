@@ -5,8 +5,10 @@ import dataclasses
 import functools
 import inspect
 import io
+import itertools
 import re
 import shlex
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +27,13 @@ __all__ = ["named_fields", "option", "or_skipped", "parse", "parse_action", "par
 DEFAULT_RECIPE = "digits-40"
 """The recipe used when the command line names neither a recipe nor data."""
 
+TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
+"""Words that, after a flag without a value, are most likely meant as one."""
+
 
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
     """Call the function, or build the dataclass, ``kind`` with the arguments ``argv``; UserError if they are wrong."""
+    _must_have_no_value(_switches(kind), verb, argv)
     shown = io.StringIO()
     try:
         with contextlib.redirect_stderr(shown):
@@ -42,6 +48,32 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
             raise UserError(f"{verb}: {_one_line(shown.getvalue(), flags)}; see normatch {verb} --help") from None
         raise
     return parsed() if inspect.isfunction(kind) else parsed
+
+
+def _switches(kind: Any, prefix: str = "--") -> dict[str, str]:
+    """The flags of ``kind`` that take no value, each with the one that turns it off."""
+    found: dict[str, str] = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        flag = name.replace("_", "-")
+        if hint is bool:
+            found[f"{prefix}{flag}"] = f"{prefix}no-{flag}"
+        elif dataclasses.is_dataclass(hint):
+            found |= _switches(hint, f"{prefix}{flag}.")
+    return found
+
+
+def _must_have_no_value(switches: dict[str, str], verb: str, argv: list[str]) -> None:
+    """Raise UserError if a switch is given a value: the parser would take it for a recipe or a file."""
+    pairs = {flag: pair for pair in switches.items() for flag in pair}
+    for word, following in itertools.pairwise([*argv, ""]):
+        flag, equals, value = word.partition("=")
+        given = value if equals else following
+        meant = equals or (given.lower() in TRUTHS and not Path(given).exists())
+        if meant and (pair := pairs.get(flag.replace("_", "-"))):
+            raise UserError(
+                f"{verb}: {flag} is {given!r}, but takes no value: give {pair[0]} to turn it on or {pair[1]} to turn "
+                "it off"
+            )
 
 
 def _deferred(kind: Any) -> Any:
