@@ -160,6 +160,8 @@ def test_errors(inputs: NDArray[Any], labels: NDArray[Any], message: str) -> Non
 def test_a_wrong_choice_is_named() -> None:
     with pytest.raises(UserError, match=r"settings.threshold is 2.0"):
         FixMatchClassifier(threshold=2.0).fit(DIGITS.data, LABELS)
+    with pytest.raises(UserError, match=r"augment.ops is 3, which is for images"):
+        FixMatchClassifier(augment=AugmentConfig(ops=3)).fit(DIGITS.data, LABELS)
 
 
 @pytest.mark.parametrize(

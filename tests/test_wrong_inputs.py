@@ -402,6 +402,18 @@ WRONG = {
     "pictures for vectors": Wrong(
         "train --data x.npz --unlabeled pets", "holds feature vectors", both(pets, arrays(x=vectors(), y=Y))
     ),
+    "ops for vectors": Wrong(
+        "train --data x.npz --augment.ops 3 --device cpu",
+        "augment.ops is 3, which is for images, but the items are feature vectors: leave it out",
+        arrays(x=vectors(), y=Y),
+    ),
+    "noise for pictures": Wrong(
+        "train --data pets --augment.noise 0.3 --device cpu",
+        "augment.noise is 0.3, which is for feature vectors, but the items are images: leave it out",
+        pets,
+    ),
+    "masks for digits": Wrong("train --augment.mask 0.1 --device cpu", "augment.mask is 0.1, which is for feature"),
+    "masks for digits to time": Wrong("bench --augment.mask 0.1 --device cpu", "augment.mask is 0.1, which is for"),
     # Folders of runs.
     "a run that exists": Wrong(
         "train digits-40 --out run", "run exists already: continue it with --resume", uses="digits"

@@ -123,7 +123,9 @@ def _from_recipe(config: Config, fixed: frozenset[str], reading: Reading) -> Pla
     """The plan of a recipe: its config unchanged, except that a short run logs metrics more often."""
     choices = _Choices(config, fixed)
     _choose_records(choices)
-    return Plan(choices.config, open_corpus(config, reading), chosen=tuple(choices.made))
+    corpus = open_corpus(config, reading)
+    config.augment.must_suit(images=corpus.train.is_images)
+    return Plan(choices.config, corpus, chosen=tuple(choices.made))
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
@@ -131,6 +133,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     device = device_of(config.device).type
     _must_be_possible(config)
     corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
+    config.augment.must_suit(images=corpus.train.is_images)
     choices = _Choices(config, frozenset(fixed))
     _choose_network(choices, corpus, device)
     _choose_test_share(choices, corpus)

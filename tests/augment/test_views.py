@@ -192,6 +192,31 @@ def test_config_out_of_range_names_field_value_and_range(field: str, value: Any)
         AugmentConfig(**{field: value})
 
 
+@pytest.mark.parametrize(
+    ("images", "given"),
+    [
+        (False, {"pad": 2}),
+        (False, {"ops": 3}),
+        (False, {"max_strength": 5}),
+        (False, {"cutout": 0.1}),
+        (True, {"noise": 0.3}),
+        (True, {"mix": 0.2}),
+        (True, {"mask": 0.1}),
+    ],
+)
+def test_what_has_no_effect_on_the_items_is_named(images: bool, given: dict[str, Any]) -> None:
+    (field, value), config = *given.items(), AugmentConfig(**given)
+    with pytest.raises(UserError, match=f"augment.{field} is {value}, which is for .*: leave it out"):
+        config.must_suit(images=images)
+    config.must_suit(images=not images)
+
+
+def test_defaults_and_what_is_off_suit_all_items() -> None:
+    for images in (True, False):
+        AugmentConfig().must_suit(images=images)
+        AugmentConfig(flip=False, pad=0, ops=0, cutout=0, noise=0, mix=0, mask=0).must_suit(images=images)
+
+
 def test_shapes_without_views_are_refused() -> None:
     with pytest.raises(UserError, match="2 channels"):
         Views((2, 8, 8))

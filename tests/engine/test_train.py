@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from normatch.augment import AugmentConfig
 from normatch.choices import plan
 from normatch.cli import main
 from normatch.config import Config
@@ -230,6 +231,21 @@ def test_damaged_records_at_the_end_are_forgotten(damage: bytes, tmp_path: Path)
         (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 2}\n{"step": 4}\n' + damage + after)
         run.forget_after(5)
         assert [line["step"] for line in run.metrics()] == [2, 4]
+
+
+def test_a_run_with_an_augmentation_that_does_nothing_is_resumed_but_none_begun(
+    finished: Run, tiny_config: Config, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(UserError, match=r"augment.mix is 0.5, which is for feature vectors"):
+        train(tiny_config.replace(augment=AugmentConfig(mix=0.5)), out)
+    assert not out.exists()
+    shutil.copytree(finished.path, out)
+    (out / "result.json").unlink()
+    config = json.loads((out / "config.json").read_text())
+    config["augment"]["mix"] = 0.5
+    (out / "config.json").write_text(json.dumps(config))
+    assert train(Run(out).config, out, resume=True).finished
 
 
 def test_a_run_whose_records_end_in_damage_is_resumed(finished: Run, tmp_path: Path) -> None:

@@ -47,6 +47,12 @@ KINDS: tuple[str, ...] = ("none", "weak", "strong")
 MAX_OPS = 10
 """Upper limit of ``ops``: FixMatch uses 2, each costs time, and a much larger number is most likely a mistake."""
 
+OFF: dict[str, dict[str, float | None]] = {
+    "images": {"flip": False, "pad": 0, "ops": 0, "max_strength": None, "cutout": 0},
+    "feature vectors": {"noise": 0, "mix": 0, "mask": 0},
+}
+"""The augmentations of each kind of item, with the value that turns each off; None if there is no such value."""
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -78,6 +84,19 @@ class AugmentConfig:
         _check("noise", self.noise, 0 <= self.noise < float("inf"), "0 or more")
         _check("mix", self.mix, 0 <= self.mix <= 0.5, "0 to 0.5")
         _check("mask", self.mask, 0 <= self.mask <= 1, "0 to 1")
+
+    def must_suit(self, *, images: bool) -> None:
+        """Raise UserError if it asks for an augmentation of the other kind of item, which would do nothing.
+
+        Neither a default does, nor the value that turns one off: recipes of digits, say, have no flips.
+        """
+        items, others = ("images", "feature vectors") if images else ("feature vectors", "images")
+        for field, off in OFF[others].items():
+            value = getattr(self, field)
+            if value not in (getattr(AugmentConfig, field), off):
+                raise UserError(
+                    f"augment.{field} is {value}, which is for {others}, but the items are {items}: leave it out"
+                )
 
 
 def _check(field: str, value: float, allowed: bool, remedy: str) -> None:

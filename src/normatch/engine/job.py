@@ -84,14 +84,17 @@ def draw(config: Config, corpus: Corpus) -> Split:
     return split
 
 
-def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True) -> Job:
+def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True, begun: bool = False) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
     ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
+    ``begun``: the run is resumed, so that augmentations without effect are no error: they cannot be left out any more.
     """
     runtime = Runtime.of(config)
     corpus = with_test_set(config, corpus or open_corpus(config))
+    if not begun:
+        config.augment.must_suit(images=corpus.train.is_images)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
     split = draw(config, corpus)
     mean, std = _statistics(corpus.train)

@@ -72,7 +72,7 @@ def train(
     if not run.finished:
         with run.alone():
             saved = checkpoint.load_latest(path / "checkpoint")
-            job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None)
+            job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None, begun=True)
             _must_be_unchanged(run, job, saved)
             _train(run, job, saved, progress, turns)
     return run
