@@ -80,14 +80,7 @@ def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
     if names is not None:
-        classes = tuple(str(name) for name in names.reshape(-1).tolist())
-        twice = next((name for i, name in enumerate(classes) if name in classes[:i]), None)
-        if twice is not None:
-            raise UserError(f"classes has {twice!r} twice: give each class a different name")
-        if "" in classes:
-            # In predictions.csv, no name means that the class is not known.
-            raise UserError(f"classes has no name for class {classes.index('')}: give it one")
-        return classes
+        return tuple(str(name) for name in names.reshape(-1).tolist())
     highest, items = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
     if highest >= items:
         # These are not class numbers; a name for each of so many classes could exhaust the memory.

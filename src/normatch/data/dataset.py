@@ -1,5 +1,6 @@
 """The types that readers return: images or feature vectors, their labels, the names of the classes."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,12 @@ class Dataset:
                 f"labels are {self.labels.dtype} of shape {self.labels.shape}: give one int64 for each of the "
                 f"{shape[0]} inputs"
             )
+        twice = [name for name, n in Counter(self.classes).items() if n > 1]
+        if twice:
+            raise UserError(f"classes has {twice[0]!r} twice: give each class a different name")
+        if "" in self.classes:
+            # In predictions.csv, no name means that the class is not known.
+            raise UserError(f"classes has no name for class {self.classes.index('')}: give it one")
         if len(self.labels) and not (self.labels.min() >= UNKNOWN and self.labels.max() < len(self.classes)):
             raise UserError(
                 f"labels run from {self.labels.min()} to {self.labels.max()}: "
