@@ -430,7 +430,10 @@ WRONG = {
         "train --resume --out run", "run/config.json cannot be read", replaced("config.json", b"{"), "digits"
     ),
     "a config that is no object": Wrong(
-        "eval run", "run/config.json cannot be read", replaced("config.json", b"[1]"), "digits"
+        "eval run",
+        "run/config.json cannot be read (it holds a list, not an object): restore it or train again",
+        replaced("config.json", b"[1]"),
+        "digits",
     ),
     "a config that is no text": Wrong(
         "eval run", "run/config.json cannot be read", replaced("config.json", b"\xff\xfe"), "digits"
@@ -451,6 +454,18 @@ WRONG = {
         "train --resume --out run",
         "run/split.json cannot be read",
         both(removed("result.json"), replaced("split.json", b"[]")),
+        "digits",
+    ),
+    "a split that is no object": Wrong(
+        "eval run",
+        "run/split.json cannot be read (it holds a list, not an object)",
+        replaced("split.json", b"[]"),
+        "digits",
+    ),
+    "a model that is no object": Wrong(
+        "predict run x.png",
+        "run/model.json cannot be read (it holds a list, not an object)",
+        replaced("model.json", b"[1]"),
         "digits",
     ),
     "no run to score": Wrong("eval nowhere", "nowhere is no run"),
@@ -547,7 +562,10 @@ WRONG = {
         "digits",
     ),
     "a result that is a list": Wrong(
-        "eval run", "run/result.json cannot be read (it has no accuracy)", replaced("result.json", b"[]"), "digits"
+        "eval run",
+        "run/result.json cannot be read (it holds a list, not an object)",
+        replaced("result.json", b"[]"),
+        "digits",
     ),
     "a compared model that says nothing": Wrong(
         "compare run copy",

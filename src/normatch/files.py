@@ -10,7 +10,7 @@ from typing import Any
 
 from normatch.errors import UserError
 
-__all__ = ["FULL", "must_be_free", "read_json", "replacing", "write_json"]
+__all__ = ["FULL", "must_be_free", "read_json", "read_object", "replacing", "write_json"]
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -57,3 +57,11 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; ValueError if it holds something else."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not an object")
+    return content

@@ -1,7 +1,6 @@
 """A model on disk: the weights in ``model.safetensors``, its :class:`ModelSpec` in ``model.json``."""
 
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -10,7 +9,7 @@ from torch import contiguous_format
 import normatch
 from normatch.config import from_json, to_json
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import read_json, replacing, write_json
+from normatch.files import read_object, replacing, write_json
 from normatch.model import Model, ModelSpec
 
 __all__ = ["load_model", "read_spec", "save_model"]
@@ -51,8 +50,8 @@ def _missing(folder: Path, name: str) -> str:
 def read_spec(path: Path) -> ModelSpec:
     """The content of a ``model.json``."""
     try:
-        content: dict[str, Any] = dict(read_json(path))
-    except (ValueError, TypeError) as error:
+        content = read_object(path)
+    except ValueError as error:
         raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
     written, by = content.pop("format", FORMAT), content.pop("normatch", "another version")
     if written != FORMAT:

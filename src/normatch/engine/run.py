@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -15,7 +15,7 @@ from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
 from normatch.data.split import files_of
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import read_json, replacing, write_json
+from normatch.files import read_json, read_object, replacing, write_json
 from normatch.locks import take
 from normatch.significance import describe_accuracy
 
@@ -114,7 +114,7 @@ class Run:
     def config(self) -> Config:
         file = self.path / "config.json"
         try:
-            fields = read_json(file)
+            fields = read_object(file)
             written_by = str(fields.pop("normatch", normatch.__version__))
             if _release(written_by) > _release(normatch.__version__):
                 raise UserError(
@@ -130,7 +130,7 @@ class Run:
     @property
     def split(self) -> Split:
         try:
-            return Split.from_json(read_json(self.path / "split.json"))
+            return Split.from_json(read_object(self.path / "split.json"))
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{self.path / 'split.json'} cannot be read ({error!r}): restore it or train again"
@@ -157,7 +157,7 @@ class Run:
         if not self.finished:
             raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
         result: dict[str, Any] = self._read("result.json")
-        missing = next((name for name in RESULT if not isinstance(result, dict) or name not in result), None)
+        missing = next((name for name in RESULT if name not in result), None)
         if missing is not None:
             raise UserError(f"{self.path / 'result.json'} cannot be read (it has no {missing}): restore it")
         return result
@@ -191,12 +191,14 @@ class Run:
     @property
     def warnings(self) -> list[dict[str, Any]]:
         """The warnings raised during training: name, step, message and remedy of each."""
-        warnings: list[dict[str, Any]] = self._read("warnings.json") if (self.path / "warnings.json").is_file() else []
+        warnings: list[dict[str, Any]] = []
+        if (self.path / "warnings.json").is_file():
+            warnings = self._read("warnings.json", read_json)
         return warnings
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, read: Callable[[Path], Any] = read_object) -> Any:
         try:
-            return read_json(self.path / name)
+            return read(self.path / name)
         except (OSError, ValueError) as error:
             raise UserError(f"{self.path / name} cannot be read ({reason(error)}): restore it") from error
 
