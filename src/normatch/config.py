@@ -42,7 +42,7 @@ class Config:
     labels: int | None = 40
     """Total number of labels used, equally many of each class. None uses every label there is."""
     fold: int | None = None
-    """Index of a predefined labelled subset (STL-10, Mini-ImageNet) to use instead of a random draw."""
+    """Index of a predefined labelled subset (STL-10, Mini-ImageNet), less what is held out, in place of a draw."""
     validation: float = 0.0
     """Share of the labelled items set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True

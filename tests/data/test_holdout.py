@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.holdout import hold_out, how_to_test, stratified
 from normatch.data.load import load_corpus
+from normatch.data.split import draw_split
 from normatch.errors import UserError
 
 
@@ -89,3 +90,15 @@ def test_a_test_set_without_labels_is_replaced() -> None:
     held = hold_out(Corpus("toy", dataset, unknown), 0.25, 3)
     assert held.test is not None
     assert held.test.inputs.tolist() == [[0, 0]] * 5
+
+
+def test_folds_keep_their_items_less_those_held_out() -> None:
+    inputs = np.arange(40, dtype=np.float32).reshape(20, 2)
+    fold = np.arange(19, 5, -1)
+    corpus = Corpus("toy", Dataset(inputs, np.arange(20) % 2, ("a", "b")), folds=(np.arange(4), fold))
+    held = hold_out(corpus, 0.3, seed=0)
+    assert held.test is not None
+    expected = {tuple(row) for row in inputs[fold].tolist()} - {tuple(row) for row in held.test.inputs.tolist()}
+    labelled = draw_split(held, None, 0, fold=1).labelled
+    assert 0 < len(labelled) < len(fold)
+    assert {tuple(row) for row in held.train.inputs[labelled].tolist()} == expected

@@ -36,14 +36,16 @@ def stratified(labels: NDArray[np.int64], share: float, seed: int, purpose: str)
 def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
     """A corpus whose test set is ``share`` of its labelled training items, drawn by seed.
 
-    A test set without labels is replaced: no run could be scored on it.
+    A test set without labels is replaced: no run could be scored on it. Predefined folds lose the items held out, as
+    they lose validation items.
     """
     if corpus.is_testable:
         raise UserError(f"test_share is {share}, but data set {corpus.name!r} brings its own test set: leave it 0")
     train = corpus.train
     testing = stratified(train.labels, share, seed, "test")
     rest = np.setdiff1d(np.arange(len(train)), testing)
-    return Corpus(corpus.name, train.subset(rest), train.subset(testing), skipped=corpus.skipped)
+    folds = tuple(np.searchsorted(rest, np.intersect1d(fold, rest)) for fold in corpus.folds)
+    return Corpus(corpus.name, train.subset(rest), train.subset(testing), folds, corpus.skipped)
 
 
 def how_to_test(data: str, counts: Mapping[str, int]) -> str:
