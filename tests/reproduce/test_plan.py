@@ -1,16 +1,18 @@
 """Which runs a plan has get ready on a GPU while others train, told what it would measure there."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from normatch.cli import main
 from normatch.config import Config
 from normatch.engine.bench import Pace
 from normatch.engine.progress import clock
 from normatch.errors import UserError
-from normatch.reproduce import plan
+from normatch.reproduce import estimate, plan
 from normatch.reproduce.estimate import Paces
 
 GB = 10**9
@@ -47,6 +49,43 @@ def test_the_next_run_gets_ready_where_it_fits(
 def test_nothing_gets_ready_on_a_processor(tmp_path: Path) -> None:
     made = plan.make_plan("table3", budget="2steps", seeds=(0, 1), data="digits", device="cpu", out=tmp_path)
     assert (made.at_once, made.ahead) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "known", "times", "said"),
+    [
+        ([], False, 0, "1 run, 0 finished; the time left shows while it trains"),
+        ([], True, 0, f"1 run, 0 finished; about {clock(520)} to go"),
+        (["--dry-run"], False, 1, f"1 run, 0 finished; about {clock(520)} to go"),
+        (["--seeds", "0", "1"], False, 1, f"2 runs, 0 finished; about {clock(1040)} to go"),
+        (["--budget", "1"], False, 1, f"1 run, 0 finished; about {clock(57)} to go"),
+    ],
+)
+def test_a_single_run_is_timed_only_to_tell_or_to_set_its_time(
+    more: list[str],
+    known: bool,
+    times: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured: list[str] = []
+
+    def measure(config: Config, file: Path, key: str) -> None:
+        measured.append(key)
+        file.write_text(json.dumps({key: {"start": 20, "step": 1, "evaluation": 0}}))
+
+    monkeypatch.setattr(estimate, "_measure", measure)
+    monkeypatch.setattr("normatch.cli.reproduce.carry_out", lambda plan, tell: [])
+    monkeypatch.setattr("normatch.cli.reproduce.summary", lambda plan: "")
+    if known:
+        Paces(tmp_path / "pace.json", device="cpu", data_root=None).of("digits-40")
+        measured.clear()
+    one = ["--data", "digits", "--budget", "500steps", "--seeds", "0", "--only", "no-stop", "--device", "cpu"]
+    assert main(["reproduce", "table3", *one, *more, "--out", str(tmp_path)]) == 0
+    assert said in capsys.readouterr().out
+    assert len(measured) == times
 
 
 def test_a_data_set_is_looked_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

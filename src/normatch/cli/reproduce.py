@@ -58,6 +58,7 @@ def verb(
         only=only,
         at_once=at_once,
         out=out,
+        timed=dry_run,
     )
     planned = plan.to_json()
     if not json:

@@ -30,10 +30,14 @@ class Paces:
     def __init__(self, file: Path, **where: Any) -> None:
         self._file, self._where = file, where
 
+    def knows(self, recipe: str) -> bool:
+        """Whether it was measured before."""
+        return _key(recipe, Runtime.of(self._config(recipe))) in self._known()
+
     def of(self, recipe: str) -> Pace:
-        config = Trial("normatch", recipe).config(0, stand_in=recipe).replace(**self._where)
+        config = self._config(recipe)
         runtime = Runtime.of(config)
-        key = f"{recipe} on {runtime.describe()}"
+        key = _key(recipe, runtime)
         if key not in self._known():
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with turn(self._file.parent, 1, "pace"):
@@ -71,9 +75,16 @@ class Paces:
         every = planned.config.evaluate_every or planned.config.epoch
         return measured.start + steps * measured.step + math.ceil(steps / every) * measured.evaluation
 
+    def _config(self, recipe: str) -> Config:
+        return Trial("normatch", recipe).config(0, stand_in=recipe).replace(**self._where)
+
     def _known(self) -> dict[str, Any]:
         known: dict[str, Any] = read_json(self._file) if self._file.is_file() else {}
         return known
+
+
+def _key(recipe: str, runtime: Runtime) -> str:
+    return f"{recipe} on {runtime.describe()}"
 
 
 def _measure(config: Config, file: Path, key: str) -> None:

@@ -35,8 +35,8 @@ class Plan:
     budget: Budget
     stand_in: str | None
     runs: tuple[Planned, ...]
-    left: dict[str, float]
-    """Estimated seconds left of each run, by name."""
+    left: dict[str, float | None]
+    """Estimated seconds left of each run, by name; None if it was not timed."""
     missing: dict[str, str]
     """For recipes whose data cannot be read, and whose runs are left out: the reason."""
     at_once: int
@@ -87,20 +87,29 @@ class Plan:
             done = f"{sum(run.finished for run in runs)} of {len(runs)}"
             begun = [f", seed {run.config.seed} at step {run.steps_done():,}" for run in runs if run.under_way]
             seeds = " ".join(str(run.config.seed) for run in runs)
-            left = clock(sum(self.left[run.name] for run in runs))
-            rows.append([name, seeds, f"{steps:,}", share, done + "".join(begun), left])
+            left = self._seconds_left(runs)
+            about = "not timed" if left is None else clock(left)
+            rows.append([name, seeds, f"{steps:,}", share, done + "".join(begun), about])
         titles = ", ".join(study.name for study in self.studies)
         finished = len(self.runs) - len(self.to_do)
         side = f", {self.at_once} at a time" if self.at_once > 1 else ""
-        to_go = clock(sum(self.left.values()) - self.hidden)
+        left = self._seconds_left(self.runs)
+        to_go = (
+            "the time left shows while it trains" if left is None else f"about {clock(left - self.hidden)} to go{side}"
+        )
         return "\n".join(
             [
                 f"{titles}: {self.budget.describe()}, into {self.out}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {recipe} is left out: {why}" for recipe, why in self.missing.items()),
-                f"{counted(len(self.runs), 'run')}, {finished} finished; about {to_go} to go{side}",
+                f"{counted(len(self.runs), 'run')}, {finished} finished; {to_go}",
             ]
         )
+
+    def _seconds_left(self, runs: Sequence[Planned]) -> float | None:
+        """The estimated seconds left of some runs together; None if one of them was not timed."""
+        left = [seconds for run in runs if (seconds := self.left[run.name]) is not None]
+        return sum(left) if len(left) == len(runs) else None
 
 
 def make_plan(
@@ -114,8 +123,13 @@ def make_plan(
     only: Sequence[str] = (),
     at_once: int = 1,
     out: Path = Path("runs/reproduce"),
+    timed: bool = False,
 ) -> Plan:
-    """Plan the runs of a table or figure, and estimate the time of those not finished."""
+    """Plan the runs of a table or figure, and estimate the time of those not finished.
+
+    To time a single run takes another start of it, after which it tells its time itself: unless the speed is known
+    already, that is done only if the plan must be ``timed``.
+    """
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds are {' '.join(map(str, seeds)) or 'none'}: give different numbers from 0 on")
     if at_once < 1:
@@ -134,8 +148,9 @@ def make_plan(
     in_time = {recipe: paces.steps_in(parsed.minutes, recipe) for recipe in available} if parsed.minutes else {}
     runs = plan_runs(studies, seeds, parsed, out, stand_in=stand_in, steps_in_time=in_time, without=missing, **where)
     runs = keep(runs, only)
-    left = {run.name: paces.seconds_left(run) for run in runs}
     to_do = [run for run in runs if not run.finished]
+    timed = timed or len(to_do) > 1 or all(paces.knows(run.recipe) for run in to_do)
+    left = {run.name: paces.seconds_left(run) if timed or run.finished else None for run in runs}
     ahead = int(_room_for_one_more(to_do, at_once, paces))
     hidden = sum(paces.of(run.recipe).start for run in to_do[at_once:]) if ahead else 0.0
     return Plan(studies, parsed, stand_in, tuple(runs), left, missing, at_once, ahead, hidden, out)
