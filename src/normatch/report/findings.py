@@ -52,8 +52,6 @@ class Balance:
     of: int
     """Number of all unlabelled items, of which ``n`` were predicted again."""
     known: int
-    learnt: int
-    """Number of known ones that are labelled items of the run, whose labels it has been trained on."""
     pseudo: list[int]
     truth: list[int]
 
@@ -116,6 +114,8 @@ class Findings:
     accuracy: float | None
     interval: tuple[float, float] | None
     curves: dict[str, Curve]
+    learnt: int | None
+    """Number of unlabelled items of known class if their labels are all trained on; None if other classes are known."""
     confusion: list[list[int]] | None
     per_class: list[dict[str, Any]] | None
     calibration: Calibration | None
@@ -162,6 +162,7 @@ def examine(evidence: Evidence) -> Findings:
         accuracy=accuracy,
         interval=wilson_interval(round(accuracy * n), n) if n else None,
         curves=curves,
+        learnt=_learnt(evidence),
         confusion=table.tolist() if table is not None else None,
         per_class=per_class(table, evidence.classes) if table is not None else None,
         calibration=found("calibration", _calibration(evidence) if answers else unscored),
@@ -221,6 +222,15 @@ def _calibration(evidence: Evidence) -> Calibration:
     )
 
 
+def _learnt(evidence: Evidence) -> int | None:
+    # From the run's files, not from the data, which may have moved and of which Balance knows only a sample.
+    split = evidence.run.split
+    known = sum(evidence.result.get("label_counts", {}).values())
+    if known != len(split.labelled) + len(split.validation):
+        return None
+    return int(np.isin(split.labelled, split.unlabelled).sum())
+
+
 def _balance(evidence: Evidence) -> Balance | str:
     items = evidence.unlabelled
     if not evidence.makes_pseudo_labels:
@@ -233,7 +243,6 @@ def _balance(evidence: Evidence) -> Balance | str:
         n=len(labels),
         of=len(evidence.run.split.unlabelled),
         known=len(known),
-        learnt=int(np.isin(items.items[labels != UNKNOWN], evidence.run.split.labelled).sum()),
         pseudo=np.bincount(items.logits.argmax(1), minlength=classes).tolist(),
         truth=np.bincount(known, minlength=classes).tolist(),
     )

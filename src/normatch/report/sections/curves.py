@@ -86,9 +86,9 @@ def pseudo_labels(findings: Findings) -> str | None:
         lead += f"Which of them are trusted is a rule of {findings.method}."
     if not any(series.name == "correct" for series in third):
         lead += " The true classes of the unlabelled images are not known, so the curves that need them are missing."
-    elif findings.balance is not None and findings.balance.known == findings.balance.learnt:
+    elif findings.learnt is not None:
         lead += (
-            f" Only the {findings.balance.known:,} of these images whose labels are trained on have a known class: the "
+            f" Only the {findings.learnt:,} of these images whose labels are trained on have a known class: the "
             "shares correct and the accuracies are measured on them alone, and are too optimistic."
         )
     return words(lead) + cards(*figures)
