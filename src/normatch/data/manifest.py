@@ -40,6 +40,7 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
     """The images that ``path`` lists, each with what ``read`` returns for its row."""
     found: dict[Path, T] = {}
     lines: dict[Path, int] = {}
+    begins = 1
     try:
         # utf-8-sig, because spreadsheets often write a byte-order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -53,7 +54,13 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
                 except UserError as error:
                     raise UserError(f"{path}, line {rows.line_num}: {error}") from None
                 found[image], lines[image] = value, rows.line_num
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+                begins = rows.line_num + 1
+    except csv.Error as error:
+        # Not the line where the parser gave up: after a quote that is never closed, that is the file's last.
+        raise UserError(
+            f"{path}, line {begins}: {reason(error)}; check the quotes from there on, and double one inside a value"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {reason(error)}; give a CSV file in UTF-8") from error
     if not found:
         raise UserError(f"{path} lists no images: add lines such as {','.join(EXAMPLE[: len(columns)])}")
