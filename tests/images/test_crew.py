@@ -1,8 +1,11 @@
 """Many files are decoded by processes, with the same result as by threads."""
 
+import os
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +19,7 @@ from normatch.images import crew as crew_module
 from normatch.images import decode_all
 from normatch.images.crew import Crew, crew
 from normatch.images.many import decode_batches
-from normatch.images.worker import Work, work
+from normatch.images.worker import Result, Work, work
 from tests.data.original_formats import random_bytes
 
 
@@ -93,6 +96,41 @@ def test_results_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, paths: list[Pat
         next(results)
         assert asked <= 6
         assert len(list(results)) == len(paths) - 1
+
+
+def test_nothing_waits_for_what_has_not_begun(monkeypatch: pytest.MonkeyPatch, paths: list[Path]) -> None:
+    done: list[Work] = []
+
+    def slow(piece: Work) -> Result:
+        time.sleep(0.2)
+        done.append(piece)
+        return work(piece)
+
+    monkeypatch.setattr(crew_module, "cores", lambda: 1)
+    monkeypatch.setattr(crew_module, "work", slow)
+    with crew(len(paths)) as do:
+        next(do(Work((str(path),), None) for path in paths))
+    assert len(done) <= 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_nothing_waits_for_a_process(monkeypatch: pytest.MonkeyPatch, paths: list[Path], tmp_path: Path) -> None:
+    """A named pipe that nobody writes to stands for a picture that takes forever."""
+    forever = tmp_path / "forever.png"
+    os.mkfifo(forever)
+    monkeypatch.setattr(crew_module, "cores", lambda: 1)
+    monkeypatch.setattr(crew_module, "FEW", 0)
+    # Should the test fail, it fails instead of hanging: opened for both, the pipe never blocks, and is read as empty.
+    rescue = threading.Timer(20, lambda: os.close(os.open(forever, os.O_RDWR)))
+    rescue.start()
+    try:
+        begun = time.monotonic()
+        batches = decode_batches([paths[0], *[forever] * 5], 1, size=8, channels=3)
+        next(batches)
+        del batches  # closes the generator
+        assert time.monotonic() - begun < 15
+    finally:
+        rescue.cancel()
 
 
 def test_a_decompression_bomb_is_unreadable_and_warnings_stay_silent(

@@ -24,16 +24,20 @@ Crew = Callable[[Iterable[Work]], Iterator[Result]]
 
 @contextmanager
 def crew(files: int) -> Iterator[Crew]:
-    """A function that does pieces of work in parallel: in threads if there are few files, else in processes."""
+    """A function that does pieces of work in parallel: in threads if there are few files, else in processes.
+
+    When the block ends early, as by Ctrl-C, nothing waits for pieces that have not begun, nor for the processes.
+    """
     n = cores()
     with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(n))
         if files <= FEW:
             stack.enter_context(warnings.catch_warnings())
             only_errors()
             do: Callable[[Work], Result] = work
         else:
             do = _shared([stack.enter_context(_Process()) for _ in range(n)])
-        pool = stack.enter_context(ThreadPoolExecutor(n))
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         yield lambda pieces: _in_order(pool, do, pieces, ahead=2 * n)
 
 

@@ -107,7 +107,8 @@ def decode_batches(
         return replace(decoded, kept=decoded.kept + start)
 
     ahead: deque[Future[Decoded]] = deque()
-    with crew(len(paths)) as do, ThreadPoolExecutor(1) as reader:
+    # The crew is inside: when the caller stops early, the reader must not wait for what it is reading.
+    with ThreadPoolExecutor(1) as reader, crew(len(paths)) as do:
         for start in range(0, len(paths), batch):
             ahead.append(reader.submit(read, start))
             if len(ahead) == 2:
@@ -185,8 +186,8 @@ def _decode(
 
 def _pieces(paths: Sequence[Path], form: Form | None) -> Iterator[Work]:
     by_bytes = PIECE_FILES if form is None else PIECE_BYTES // max(1, math.prod(form))
-    # At least four pieces per core, so that few files are spread over all cores too.
-    each = max(1, min(PIECE_FILES, by_bytes, len(paths) // (4 * cores())))
+    # At least 16 pieces per core, so that few files are spread over all cores and large ones show progress too.
+    each = max(1, min(PIECE_FILES, by_bytes, len(paths) // (16 * cores())))
     for start in range(0, len(paths), each):
         yield Work(tuple(map(str, paths[start : start + each])), form)
 
