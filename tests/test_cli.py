@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("cli") / "run"
     assert main(["train", "digits-40", *QUICK, "--out", str(out)]) == 0
     return out
+
+
+def test_closed_streams_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has None for a stream that a service or ``2>&-`` has closed."""
+    names = ("stdin", "stdout", "stderr")
+    for name in names:
+        monkeypatch.setattr(sys, name, None)
+    assert main(["train", "digits-40", *QUICK, "--out", str(tmp_path / "run")]) == 0
+    assert main(["predict", str(tmp_path / "run"), "-"]) == 2
+    for name in names:
+        assert os.get_inheritable(getattr(sys, name).fileno())
+        getattr(sys, name).close()
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -29,6 +29,7 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code; a UserError becomes one line on standard error and exit code 2."""
+    _open_closed_streams()
     verb, *rest = [_expanded(word) for word in (sys.argv[1:] if argv is None else argv)] or ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # As on standard error: file names that are not valid text are printed with escapes instead of failing.
@@ -62,6 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"normatch: stopped{said and '; '}{said}", file=sys.stderr)
         return 1
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller has closed (``2>&-``), where Python has None.
+
+    In this order they get the numbers of the streams, which the next files would get otherwise: what a library prints
+    must not end up in a checkpoint.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            null = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(null.fileno(), True)
+            setattr(sys, name, null)
 
 
 def _expanded(word: str) -> str:
