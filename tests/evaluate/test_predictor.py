@@ -112,3 +112,5 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         predictor().predict(tmp_path)
     with pytest.raises(UserError, match="inputs hold a ndarray: give paths of images, or one array"):
         predictor().predict([IMAGES[0]])
+    with pytest.raises(UserError, match="inputs hold a Image: give paths of images, or one array"):
+        predictor().predict(Image.new("L", (8, 8)))  # type: ignore[arg-type]

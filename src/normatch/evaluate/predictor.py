@@ -1,7 +1,7 @@
 """Predict image files and arrays with a trained model."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,7 +112,7 @@ class Predictor:
         if isinstance(inputs, np.ndarray):
             return Rows(inputs, shape)
         paths: list[Path] = []
-        for given in [inputs] if isinstance(inputs, str | Path) else inputs:
+        for given in inputs if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]:
             if not isinstance(given, str | os.PathLike):
                 raise UserError(
                     f"inputs hold a {type(given).__name__}: give paths of images, or one array of all items"
