@@ -49,11 +49,11 @@ class Writer:
 
 
 def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
-    """Write the checkpoint of ``step``; earlier ones are removed only once it is in place."""
+    """Write the checkpoint of ``step``, tensors on the CPU; earlier ones are removed only once it is in place."""
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{step:08d}.safetensors"
     with replacing(path) as part:
-        part.write_bytes(save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+        part.write_bytes(save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
     leftovers = folder.glob(".step-*.safetensors.part")
     for other in (*leftovers, *(file for earlier, file in _steps(folder).items() if earlier != step)):
         other.unlink()

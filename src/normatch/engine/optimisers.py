@@ -22,7 +22,10 @@ class Optimisers:
         self.total, self.angle = total, optim.cosine
         self._first = torch.tensor([group.lr for group in groups], device=device)
         self._rates = self._first.clone()
-        entries = [self._entry(*group) for group in zip(groups, self._rates, strict=True)]
+        entries: list[dict[str, Any]] = [
+            {"params": group.params, "lr": rate, "weight_decay": group.weight_decay}
+            for group, rate in zip(groups, self._rates, strict=True)
+        ]
         sgd, adamw = ([e for e, g in zip(entries, groups, strict=True) if g.rule == rule] for rule in ("sgd", "adamw"))
         self._optimisers: list[torch.optim.Optimizer] = []
         if sgd:
@@ -36,9 +39,6 @@ class Optimisers:
         if adamw:
             capturable = device.type == "cuda"
             self._optimisers.append(torch.optim.AdamW(adamw, fused=True, capturable=capturable))
-
-    def _entry(self, group: Group, rate: Tensor) -> dict[str, Any]:
-        return {"params": group.params, "lr": rate, "weight_decay": group.weight_decay}
 
     def zero(self) -> None:
         for group in self.groups:

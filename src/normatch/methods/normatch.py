@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
+from normatch.flow.classifier import PUBLISHED_DROPOUT
 from normatch.methods.contract import Batch, Outcome, PseudoLabels, Settings, Task, methods
 from normatch.methods.parts.consensus import Consensus, ramp
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
@@ -131,10 +131,10 @@ class NorMatch(WeakToStrong):
     def groups(self, optim: OptimConfig) -> list[Group]:
         """SGD for backbone and softmax head; AdamW for flows and other auxiliary classifiers."""
         settings: NorMatchSettings = self.settings
-        adaptive = list(self.model.auxiliary)
+        classifiers = list(self.model.auxiliary)
         if settings.head == "nfc":
-            adaptive.append(self.model.head)
-        groups = sgd_and_adamw(self.parameters(), adaptive, optim, settings.flow_lr, settings.flow_clip)
+            classifiers.append(self.model.head)
+        groups = sgd_and_adamw(self.parameters(), classifiers, optim, settings.flow_lr, settings.flow_clip)
         if not settings.accumulate_mixture:
             return groups
         mixture = [p for flow in self.flows for p in flow.mixture.parameters()]
@@ -144,9 +144,8 @@ class NorMatch(WeakToStrong):
         return [*others, clipped, replace(adamw, params=mixture, clip=None, accumulate=True)]
 
     def _set_dropout(self, step: Tensor) -> None:
-        if self.settings.flow_dropout == "off":
-            return
-        on = step < self.task.epoch if self.settings.flow_dropout == "first-epoch" else torch.ones_like(step)
-        for flow in self.flows:
-            if flow.dropout_rate is not None:
-                flow.dropout_rate.copy_(0.5 * on)
+        """Switch the flows' dropout off after the first epoch, where it is for that alone."""
+        if self.settings.flow_dropout == "first-epoch":
+            for flow in self.flows:
+                assert flow.dropout_rate is not None  # HeadSpec has dropout
+                flow.dropout_rate.copy_(PUBLISHED_DROPOUT * (step < self.task.epoch))

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from normatch.methods.contract import Batch, Method, Outcome, ViewsWanted, methods
+from normatch.methods.contract import Batch, Method, Outcome, methods
 from normatch.methods.parts.losses import labelled_loss
 
 __all__ = ["Supervised"]
@@ -13,7 +13,6 @@ class Supervised(Method):
     """L = L_x(θ_d), on weakly augmented labelled images."""
 
     summary: ClassVar[str] = "the labelled images alone"
-    views: ViewsWanted = ViewsWanted(labelled=("weak",))
 
     def forward(self, batch: Batch) -> Outcome:
         (images,) = batch.labelled

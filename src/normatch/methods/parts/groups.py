@@ -48,13 +48,13 @@ def sgd_groups(params: Iterable[nn.Parameter], optim: OptimConfig) -> list[Group
 
 
 def sgd_and_adamw(
-    params: Iterable[nn.Parameter], adaptive: Iterable[nn.Module], optim: OptimConfig, lr: float, clip: float
+    params: Iterable[nn.Parameter], modules: Iterable[nn.Module], optim: OptimConfig, lr: float, clip: float
 ) -> list[Group]:
-    """AdamW with gradients of norm ``clip`` at most for the parameters of the modules ``adaptive``, SGD for others.
+    """AdamW with gradients of norm ``clip`` at most for the parameters of the ``modules``, SGD for others.
 
     SGD at the backbone's learning rate makes a flow diverge.
     """
-    apart = [p for module in adaptive for p in module.parameters()]
+    apart = [p for module in modules for p in module.parameters()]
     taken = {id(p) for p in apart}
     others = sgd_groups((p for p in params if id(p) not in taken), optim)
     return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)]
