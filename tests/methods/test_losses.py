@@ -1,12 +1,14 @@
 """Each loss against NumPy."""
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.parts.consensus import Consensus
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
+from tests.conftest import make_batch, make_method
 
 Floats = NDArray[np.float64]
 rng = np.random.default_rng(0)
@@ -45,6 +47,25 @@ def test_targets() -> None:
     p = torch.from_numpy(TARGET)
     assert targets(p, one_hot=False) is p
     np.testing.assert_array_equal(targets(p, one_hot=True).numpy(), np.eye(4)[TARGET.argmax(1)])
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [("fixmatch", {"threshold": 0.375}), ("normatch", {"alignment": False, "means": "normal"})]
+)
+@pytest.mark.parametrize("pseudo_label", ["soft", "onehot"])
+def test_strong_views_learn_the_target_that_the_setting_names(
+    name: str, others: dict[str, object], pseudo_label: str
+) -> None:
+    torch.manual_seed(0)
+    method = make_method(name, pseudo_label=pseudo_label, **others).eval()
+    batch = make_batch(method)
+    outcome = method(batch)
+    weak, strong = (log_softmax(method.model(images).detach().double().numpy()) for images in batch.unlabelled)
+    target = np.exp(weak) if pseudo_label == "soft" else np.eye(3)[weak.argmax(1)]
+    weight = outcome.pseudo.weight.double().numpy()
+    assert len(set(weight.tolist())) > 1
+    expected = (weight * -(target * strong).sum(1)).mean()
+    np.testing.assert_allclose(outcome.losses["unlabelled"].item(), expected, rtol=1e-4)
 
 
 def numpy_log_joint(flow: NormalizingFlowClassifier, z: torch.Tensor) -> tuple[Floats, Floats]:

@@ -113,15 +113,16 @@ def test_the_published_mistake_is_a_switch() -> None:
     assert len(last.params) == 3  # means, scales, weights
 
 
-def test_dropout_is_on_in_the_first_epoch_only() -> None:
-    method = make_method("normatch", flow_dropout="first-epoch").train()
+@pytest.mark.parametrize(("when", "expected"), [("first-epoch", [0.5, 0.5, 0.0]), ("always", [0.5, 0.5, 0.5])])
+def test_dropout_is_on_in_the_first_epoch_only_or_always(when: str, expected: list[float]) -> None:
+    method = make_method("normatch", flow_dropout=when).train()
     (flow,) = (m for m in method.modules() if isinstance(m, NormalizingFlowClassifier))
     rates = []
     for step in (0, 9, 10):
         method(make_batch(method, step=step))
         assert flow.dropout_rate is not None
         rates.append(flow.dropout_rate.item())
-    assert rates == [0.5, 0.5, 0.0]
+    assert rates == expected
 
 
 def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
@@ -151,9 +152,10 @@ def test_contradictions_are_named(choices: dict[str, object], names: str) -> Non
         NorMatchSettings(**choices).check()  # type: ignore[arg-type]
 
 
-def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s() -> None:
+@pytest.mark.parametrize("consensus", ["min", "drop"])
+def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s(consensus: str) -> None:
     torch.manual_seed(0)
-    method = make_method("normatch", means="normal").eval()
+    method = make_method("normatch", means="normal", consensus=consensus).eval()
     batch = make_batch(method)
     pseudo = method(batch).pseudo
     head, flow, _ = method.model.opinions(batch.unlabelled[0])
@@ -166,7 +168,8 @@ def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s() -> None:
     agree = aligned.argmax(1) == flow.argmax(1)
     assert agree.unique().tolist() == [False, True]
     assert pseudo.trusted.tolist() == agree.tolist()
-    torch.testing.assert_close(pseudo.weight, torch.where(agree, 1.0, torch.minimum(aligned.amax(1), flow.amax(1))))
+    disputed = torch.minimum(aligned.amax(1), flow.amax(1)) if consensus == "min" else torch.zeros(len(agree))
+    torch.testing.assert_close(pseudo.weight, torch.where(agree, 1.0, disputed))
 
 
 @pytest.mark.parametrize("auxiliary", ["nfc", "mlp"])

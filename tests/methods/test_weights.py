@@ -131,6 +131,7 @@ def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
 
     batch, adaptive, weigh = make_batch(made(False)), made(True), AdaptiveWeights(3)
     assert isinstance(adaptive.adaptive, AdaptiveWeights)
+    assert torch.equal(adaptive.adaptive.mean, weigh.mean), "that of three classes"
     for module in (weigh, adaptive.adaptive):
         module.mean.fill_(0.9)
         module.variance.fill_(0.5)
