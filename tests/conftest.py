@@ -1,5 +1,6 @@
 """What tests share: the real CIFAR-10 files, where they are available, and small problems."""
 
+import copy
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,7 @@ def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: in
         unlabelled=tuple(images(unlabelled) for _ in method.views.unlabelled),
         positions=torch.arange(unlabelled),
         step=torch.tensor(step),
-        teacher=method.model,
+        teacher=copy.deepcopy(method.model).eval().requires_grad_(False),
     )
 
 

@@ -43,13 +43,15 @@ def test_the_example_is_a_method(example: str) -> None:
 
 
 def test_the_example_of_consensus_learns(tmp_path: Path) -> None:
-    """Its flow has an optimiser with which it does not diverge."""
+    """Its flow has an optimiser with which it does not diverge, and all its losses have begun."""
     (tmp_path / "agreeing.py").write_text(code("agreeing-fixmatch"), encoding="utf-8")
     flags = ["--method", "agreeing-fixmatch", "--steps", "80", "--batch", "8", "--epoch", "5", "--log-every", "10"]
     trained = run(tmp_path, "agreeing", "train", "digits-40", *flags, "--out", "run")
     assert trained.returncode == 0, trained.stderr
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert records[-1]["loss/auxiliary"] < 0.5 * records[3]["loss/auxiliary"]
+    short = run(tmp_path, "agreeing", "train", "digits-40", *flags, "--steps", "5", "--out", "short")
+    assert "ends-before-ramp" in short.stderr
 
 
 def test_a_method_without_a_summary_is_listed() -> None:

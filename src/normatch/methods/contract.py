@@ -82,6 +82,7 @@ class Outcome(NamedTuple):
     metrics: dict[str, Tensor]
     """Further scalars () to record; the names must not be the engine's own, and must be the same at each step."""
     pseudo: PseudoLabels | None = None
+    """None if the method has none, as Mean Teacher."""
 
 
 class Embedding(NamedTuple):
@@ -128,7 +129,7 @@ class Method(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, batch: Batch) -> Outcome:
-        """The losses of one batch, and the pseudo-labels of its unlabelled images."""
+        """The losses of one batch, and the pseudo-labels of its unlabelled images; on a GPU, under autocast."""
 
     def groups(self, optim: OptimConfig) -> list[Group]:
         """Which optimiser updates which parameters; by default SGD for all, without decay of biases and norms."""
