@@ -64,11 +64,17 @@ def test_the_flow_learns_pseudo_labels_where_asked() -> None:
     losses = []
     for asked in (False, True):
         torch.manual_seed(0)
-        method = make_method("normatch", auxiliary_pseudo_labels=asked).eval()
-        losses.append(method(make_batch(method)).losses)
+        method = make_method("normatch", auxiliary_pseudo_labels=asked, means="normal").eval()
+        batch = make_batch(method)
+        outcome = method(batch)
+        losses.append(outcome.losses)
     extra = losses[1].pop("auxiliary_pseudo")
-    assert extra.item() > 0
     assert {name: loss.item() for name, loss in losses[0].items()} == {n: loss.item() for n, loss in losses[1].items()}
+    flow, pseudo = method.model.opinions(batch.unlabelled[0]).flow_probabilities, outcome.pseudo
+    assert flow is not None
+    expected = pseudo.weight * -flow.log()[torch.arange(len(flow)), pseudo.label]
+    assert extra.item() == pytest.approx(expected.mean().item(), rel=1e-4)
+    assert len(pseudo.weight.unique()) > 1
 
 
 def test_settings_say_how_the_classifiers_are_built() -> None:
