@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -75,13 +75,15 @@ def stepped(config: Config, steps: int = 1) -> Loop:
 
 
 def test_positions_count_unlabelled_items_and_the_truth_is_theirs(config: Config) -> None:
-    loop = stepped(config.replace(validation=0.1, include_labelled=False))
+    loop = stepped(config.replace(validation=0.1, include_labelled=False, seed=3))
     job = loop.job
     batch, truth = loop.step.sample()
-    unlabelled = Stream(job.method.task.unlabelled, config.batch * config.ratio, config.seed, "unlabelled")
+    unlabelled = Stream(job.method.task.unlabelled, config.batch * config.ratio, 3, "unlabelled")
     assert torch.equal(batch.positions, unlabelled.rows(1, 1)[0])
     expected = job.corpus.train.labels[job.split.unlabelled[batch.positions.numpy()]]
     assert truth.tolist() == expected.tolist()
+    labelled = Stream(job.method.task.labelled, config.batch, 3, "labelled").rows(1, 1)[0].numpy()
+    assert batch.labels.tolist() == job.corpus.train.labels[job.split.labelled[labelled]].tolist()
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
@@ -253,12 +255,29 @@ def test_the_teacher_is_the_averaged_model(config: Config) -> None:
 
 
 def test_every_step_has_a_seed_of_its_own(config: Config) -> None:
-    loop = stepped(config, 0)
     seeds = set()
-    for _ in range(4):
-        loop.step()
-        seeds.add(loop.job.runtime.generator.initial_seed())
-    assert len(seeds) == 4
+    for seed in (0, 1):
+        loop = stepped(config.replace(seed=seed), 0)
+        for _ in range(4):
+            loop.step()
+            seeds.add(loop.job.runtime.generator.initial_seed())
+    assert len(seeds) == 8, "also of every run"
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
+def test_a_method_computes_in_the_precision_of_its_run(
+    config: Config, precision: Literal["auto", "float32", "bfloat16"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = stepped(config.replace(precision=precision), 0)
+    forward, found = loop.step.method.forward, []
+
+    def seen(batch: Batch) -> Outcome:
+        found.append(torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16)
+        return forward(batch)
+
+    monkeypatch.setattr(loop.step.method, "forward", seen)
+    loop.step()
+    assert found == [precision == "bfloat16"]
 
 
 def test_rates_start_at_their_full_value(config: Config) -> None:
