@@ -22,13 +22,8 @@ class Average:
         self._theirs: list[Tensor] = list(model.parameters())
         buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
         # Grouped by dtype, so that one kernel copies all buffers of a dtype.
-        self._copies = [
-            (
-                [mine for mine, _ in buffers if mine.dtype == dtype],
-                [theirs for _, theirs in buffers if theirs.dtype == dtype],
-            )
-            for dtype in dict.fromkeys(mine.dtype for mine, _ in buffers)
-        ]
+        dtypes = dict.fromkeys(mine.dtype for mine, _ in buffers)
+        self._copies = [tuple(zip(*(b for b in buffers if b[0].dtype == dtype), strict=True)) for dtype in dtypes]
 
     @torch.no_grad()
     def update(self, step: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +33,20 @@ class Paces:
 
     def knows(self, recipe: str) -> bool:
         """Whether it was measured before."""
-        return _key(recipe, Runtime.of(self._config(recipe))) in self._known()
+        return _key(recipe, Runtime.of(self._config(recipe))) in _known(self._file)
 
     def of(self, recipe: str) -> Pace:
         config = self._config(recipe)
         runtime = Runtime.of(config)
         key = _key(recipe, runtime)
-        if key not in self._known():
+        if key not in _known(self._file):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with turn(self._file.parent, 1, "pace"):
-                known = key in self._known()  # Another process may have measured it while this one waited.
-                if not known and runtime.on_gpu:
-                    apart(_measure, config, self._file, key)
-                elif not known:
-                    _measure(config, self._file, key)
+                if key not in _known(self._file):  # Another process may have measured it while this one waited.
+                    measure = partial(apart, _measure) if runtime.on_gpu else _measure
+                    measure(config, self._file, key)
         try:
-            return Pace(**self._known()[key])
+            return Pace(**_known(self._file)[key])
         except (KeyError, TypeError) as error:
             raise UserError(
                 f"the speed of {recipe} could not be measured: see above, or delete {self._file}"
@@ -78,15 +77,15 @@ class Paces:
     def _config(self, recipe: str) -> Config:
         return Trial("normatch", recipe).config(0, stand_in=recipe).replace(**self._where)
 
-    def _known(self) -> dict[str, Any]:
-        known: dict[str, Any] = read_json(self._file) if self._file.is_file() else {}
-        return known
-
-
 def _key(recipe: str, runtime: Runtime) -> str:
     return f"{recipe} on {runtime.describe()}"
 
 
 def _measure(config: Config, file: Path, key: str) -> None:
     measured = dataclasses.asdict(pace(prepare(config)))
-    write_json(file, (read_json(file) if file.is_file() else {}) | {key: measured})
+    write_json(file, _known(file) | {key: measured})
+
+
+def _known(file: Path) -> dict[str, Any]:
+    known: dict[str, Any] = read_json(file) if file.is_file() else {}
+    return known

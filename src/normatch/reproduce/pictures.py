@@ -65,23 +65,17 @@ def _curves(filled: Filled) -> tuple[str, str] | None:
     study = filled.study
     found = [(row, answer) for row in filled.rows for answer in filled.answers(row.cells[0].trial)]
     found.sort(key=lambda pair: -pair[1].steps)
-    ended = ((row, r) for row, answer in found for r in answer.results if r.failed is None)
-    row, result = next(((row, r) for row, r in ended if "pseudo/trusted" in r.curves), (None, None))
-    if row is None or result is None:
+    ended = [(row, r) for row, answer in found for r in answer.results if r.failed is None]
+    ended = [(row, r) for row, r in ended if "pseudo/trusted" in r.curves]
+    if not ended:
         return None
-    names = FIGURE_3 if study.name == "figure3" else FIGURE_4
-    series = [
-        Series(name.replace("{second}", SECOND), result.curves[key], ink, dash)
-        for key, (name, ink, dash) in names.items()
-        if key in result.curves
-    ]
-    stated = STATED[study.name]
-    rows = [["at the end, percent", "paper", "ours"]]
-    rows += [
-        [name.replace("{second}", SECOND), stated[key], f"{100 * result.curves[key][-1][1]:.1f}"]
-        for key, (name, _, _) in names.items()
-        if key in result.curves
-    ]
+    row, result = ended[0]
+    series, rows = [], [["at the end, percent", "paper", "ours"]]
+    for key, (name, ink, dash) in (FIGURE_3 if study.name == "figure3" else FIGURE_4).items():
+        if key in result.curves:
+            curve = Series(name.replace("{second}", SECOND), result.curves[key], ink, dash)
+            series.append(curve)
+            rows.append([curve.name, STATED[study.name][key], f"{100 * result.curves[key][-1][1]:.1f}"])
     if filled.stand_in:
         rows = [[name, ours] for name, _, ours in rows]
     said = f"{row.name}: label seed {result.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
