@@ -77,6 +77,7 @@ class Paces:
     def _config(self, recipe: str) -> Config:
         return Trial("normatch", recipe).config(0, stand_in=recipe).replace(**self._where)
 
+
 def _key(recipe: str, runtime: Runtime) -> str:
     return f"{recipe} on {runtime.describe()}"
 
