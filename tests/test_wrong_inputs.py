@@ -487,7 +487,8 @@ WRONG = {
     "nothing held out": Wrong("eval run --on validation", "has no validation items", uses="digits"),
     "data that is gone": Wrong("eval run", "no such folder or file", uses="vectors"),
     "a path that leads nowhere": Wrong(
-        "train --data ./pets", "data is './pets': no such folder or file; if it has moved, give its new place"
+        "train --data ./pets",
+        "data is './pets': no such folder or file; check the path or, if it has moved, give its new place",
     ),
     "data with other classes": Wrong(
         "eval run",

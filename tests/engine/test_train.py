@@ -403,7 +403,7 @@ def test_a_run_whose_data_has_moved_is_resumed_from_its_new_place(
     resume = ["train", "--resume", "--out", str(tmp_path / "run")]
     moved = [*resume, "--data", new, "--unlabeled", f"{new}-more"]
     for argv, says in (
-        (resume, "no such folder or file; if it has moved, give its new place with --data\n"),
+        (resume, "no such folder or file; check the path or, if it has moved, give its new place with --data\n"),
         ([*resume, "--data", new], f"{old}-more"),
         ([*resume, "--data", other, "--unlabeled", f"{other}-more"], "the data has changed since"),
         ([*resume, "--data", new, "--unlabeled", "None"], f"was started with unlabelled {old}-more, not None"),

@@ -54,7 +54,7 @@ def test_data_that_has_moved_is_read_from_its_new_place(tmp_path: Path) -> None:
     config = own(str(old)).replace(steps=3, epoch=1, batch=6, ratio=2, device="cpu", test_share=0.2)
     run = train(config, tmp_path / "run")
     old.rename(new)
-    with pytest.raises(UserError, match=r"old\.npz': no such folder or file; if it has moved"):
+    with pytest.raises(UserError, match=r"old\.npz': no such folder or file; check the path or, if it has moved"):
         score_run(run.path, device="cpu")
     scored = score_run(run.path, moved=Moved(str(new)), device="cpu")
     assert scored["accuracy"] == run.result["accuracy"]

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from normatch.cli import main
 from normatch.errors import UserError
-from normatch.report import compare, write_comparison
+from normatch.report import compare, describe, write_comparison
 from normatch.report.comparison import Match, verdict
 from tests.report.test_report import check_page
 
@@ -51,6 +51,16 @@ def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:
     assert found.settings == {"validation": [0.0, 0.1]}
     methods = compare([runs["normatch"], runs["supervised"]])
     assert methods.settings == {"method": ["normatch", "supervised"]}
+
+
+def test_the_labels_of_each_run_are_counted(runs: dict[str, Path]) -> None:
+    """The config of a user's own data has no number of labels."""
+    paths = [runs["normatch"], runs["vectors"]]
+    labels = [json.loads((path / "result.json").read_text())["labels"] for path in paths]
+    found = compare(paths)
+    assert [row.labels for row in found.runs] == labels
+    head, *rows = describe(found).splitlines()[:3]
+    assert [row.split()[2] for row in (head, *rows)] == ["labels", *map(str, labels)]
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,11 @@ def test_data_that_has_gone_leaves_a_page_without_pictures(runs: dict[str, Path]
     shutil.copytree(runs["normatch"], run)
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"data": "nowhere"}))
-    page = check_page(write_report(run, device="cpu"))
+    told: list[str] = []
+    page = check_page(write_report(run, device="cpu", tell=told.append))
+    write_report(runs["normatch"], tmp_path / "page.html", device="cpu", tell=told.append)
+    (said,) = told
+    assert said.startswith("The data could not be read again: data is 'nowhere'")
     before, after = numbers_of(runs["normatch"], device="cpu"), numbers_of(run, device="cpu")
     assert page.all("img") == []
     assert set(after["left_out"]) == {"pictures", "balance", "disputed", "latents"}

@@ -1,6 +1,8 @@
 """``normatch report``: write the page of a finished run."""
 
 import json as jsonlib
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -42,4 +44,4 @@ def verb(
     if json:
         print(jsonlib.dumps(numbers_of(run, moved=moved, device=device)))
     else:
-        print(write_report(run, out, moved=moved, device=device))
+        print(write_report(run, out, moved=moved, device=device, tell=partial(print, file=sys.stderr)))

@@ -73,7 +73,8 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
         if path.name != data:
             # A slash means that it is a path, perhaps the absolute one stored with a run.
             raise UserError(
-                f"data is {data!r}: no such folder or file; if it has moved, give its new place with --data"
+                f"data is {data!r}: no such folder or file; check the path or, if it has moved, give its new "
+                "place with --data"
             )
         close = difflib.get_close_matches(data, sources.names(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

@@ -48,7 +48,10 @@ class Moved(NamedTuple):
 
 STAYED = Moved()
 
-RESULT = ("accuracy", "evaluated_on", "n", "method", "seed", "steps", "seconds", "hardware", "date", "versions")
+RESULT = (
+    *("accuracy", "evaluated_on", "n", "method", "labels", "seed"),
+    *("steps", "seconds", "hardware", "date", "versions"),
+)
 """What every ``result.json`` has."""
 
 

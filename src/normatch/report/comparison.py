@@ -30,6 +30,8 @@ class ComparedRun:
     name: str
     path: str
     method: str
+    labels: int
+    """Number of labelled items that it was trained on."""
     accuracy: float | None
     interval: tuple[float, float] | None
     evaluated_on: str | None
@@ -98,11 +100,12 @@ def describe(comparison: Comparison) -> str:
     """The comparison as text for a terminal."""
     lines = aligned(
         [
-            ["run", "method", "accuracy", "95% interval", "items", "steps", "time"],
+            ["run", "method", "labels", "accuracy", "95% interval", "items", "steps", "time"],
             *(
                 [
                     row.name,
                     row.method,
+                    str(row.labels),
                     "–" if row.accuracy is None else f"{row.accuracy:.2%}",
                     "–" if row.interval is None else f"{row.interval[0]:.2%} to {row.interval[1]:.2%}",
                     f"{row.n} {row.evaluated_on}" if row.n else "–",
@@ -158,6 +161,7 @@ def _compared_run(name: str, run: Run) -> ComparedRun:
         name=name,
         path=str(run.path),
         method=result["method"],
+        labels=result["labels"],
         accuracy=accuracy,
         interval=wilson_interval(round(accuracy * n), n) if n else None,
         evaluated_on=result["evaluated_on"],

@@ -65,11 +65,12 @@ def _accuracy(comparison: Comparison) -> str:
         figures.append(
             figure("Over training", legend(series), chart, note="Held-out accuracy of the averaged weights.")
         )
-    head = ["run", "method", "accuracy", "95% interval", "items", "steps", "seconds", "hardware"]
+    head = ["run", "method", "labels", "accuracy", "95% interval", "items", "steps", "seconds", "hardware"]
     listed = [
         [
             row.name,
             row.method,
+            f"{row.labels:,}",
             share(row.accuracy, row.n),
             " to ".join(share(end, row.n) for end in row.interval) if row.interval else "–",
             f"{row.n:,} {row.evaluated_on}" if row.n else "–",

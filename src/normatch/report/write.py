@@ -1,5 +1,6 @@
 """Write the report of a run, or of a comparison, to a file."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,17 @@ def write_report(
     *,
     moved: Moved = STAYED,
     device: Device = "auto",
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Path:
-    """Write the page of a finished run, ``RUN/report.html`` by default, and return its path."""
+    """Write the page of a finished run, ``RUN/report.html`` by default, and return its path.
+
+    ``tell`` is called with a sentence if the data could not be read, which the page then lacks.
+    """
     place = out or Run.open(run).path / "report.html"
     must_be_free(place, force=True)
     evidence = gather(run, moved, device)
+    if evidence.gone is not None:
+        tell(evidence.gone_or(""))
     findings = examine(evidence)
     write_page(place, page(findings, pictures_of(evidence, findings)))
     return place
