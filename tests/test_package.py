@@ -35,6 +35,13 @@ def test_help_needs_no_torch() -> None:
     assert done.stdout.endswith("set()\n")
 
 
+def test_a_model_is_built_without_torchs_compiler() -> None:
+    """Which takes most of a second to import, each time that something is predicted."""
+    code = "import sys, normatch; normatch.NormalizingFlowClassifier(8, 3); print('sympy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_the_core_never_imports_torchvision() -> None:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):

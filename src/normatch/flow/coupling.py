@@ -106,7 +106,8 @@ class CouplingStack(nn.Module):
 
 def _linear(inputs: int, outputs: int, fan_in: int, generator: torch.Generator | None) -> nn.Linear:
     """A linear layer with torch's default initial distribution, U(±1/√fan_in), drawn from an explicit generator."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")  # meta: no draw from the global generator
+    with torch.random.fork_rng(devices=()):  # not device="meta", whose first use imports torch's compiler
+        layer = nn.Linear(inputs, outputs, device="cpu")
     bound = 1 / math.sqrt(fan_in)
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
     nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
