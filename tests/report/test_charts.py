@@ -143,6 +143,15 @@ def test_intervals_enclose_their_dot() -> None:
         assert float(bar.get("x1", "nan")) < dot <= float(bar.get("x2", "nan"))
 
 
+@pytest.mark.parametrize("interval", [(0.981, 1.0), (0.9996, 1.0), (0.0, 0.004), (0.0, 1.0), (0.5, 0.501)])
+def test_no_share_is_below_0_or_above_100_percent(interval: tuple[float, float]) -> None:
+    root = parse(interval_chart("t", [IntervalRow("a", interval[0], interval, "c0")]))
+    ticks = [float(str(e.text).rstrip("%")) for e in root.iter("text") if str(e.text).endswith("%")]
+    assert len(ticks) > 2
+    assert 0 <= min(ticks) <= 100 * interval[0]
+    assert 100 * interval[1] <= max(ticks) <= 100
+
+
 @given(
     st.lists(
         st.tuples(st.text("ab", min_size=1, max_size=12), st.floats(0, 560), st.floats(0, 260)), max_size=MOST_NAMES

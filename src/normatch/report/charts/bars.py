@@ -64,8 +64,8 @@ def interval_chart(title: str, rows: Sequence[IntervalRow]) -> str:
     short = [shorten(row.name, LONGEST_NAME) for row in rows]
     left = 12 + LETTER * max(map(len, short))
     low, high = min(row.interval[0] for row in rows), max(row.interval[1] for row in rows)
-    middle = (low + high) / 2
-    ticks = round_ticks(min(low, middle - LEAST_RANGE / 2), max(high, middle + LEAST_RANGE / 2), 4)
+    spare = max(0.0, LEAST_RANGE - (high - low)) / 2
+    ticks = round_ticks(max(0.0, low - spare), min(1.0, high + spare), 4)
     x_axis = Axis(ticks[0], ticks[-1], left + 6, WIDTH - RIGHT)
     height = 30
     foot = TOP + height * len(rows)
