@@ -125,6 +125,7 @@ def _add(name: str, build: Callable[..., Backbone], norm_momentum: float) -> Non
             shapes=ImageShapes(16, 64),
             build=lambda shape, momentum: build(shape[0], norm_momentum=momentum),
             norm_momentum=norm_momentum,
+            partial=True,
         )
     )
 

@@ -138,6 +138,28 @@ def test_a_larger_size_gets_another_network(tmp_path: Path) -> None:
     assert (made.config.image_size, made.config.backbone) == (96, "resnet-18")
 
 
+@pytest.mark.parametrize(
+    ("changes", "fixed", "passes"),
+    [
+        ({}, (), "shared"),
+        ({"method": "fixmatch"}, (), "shared"),
+        ({"backbone": "wrn-28-2"}, (), "shared"),
+        ({}, ("settings.passes",), "joint"),
+        ({"settings": NorMatchSettings(passes="split")}, (), "split"),
+        ({"settings": NorMatchSettings(stop_gradient=False)}, (), "joint"),
+        ({"image_size": 96}, (), "joint"),  # resnet-18, which has no other way
+    ],
+)
+def test_weak_views_are_left_out_of_the_backward_pass_where_they_can_be(
+    changes: dict[str, Any], fixed: tuple[str, ...], passes: str, tmp_path: Path
+) -> None:
+    short = {"steps": 1, "batch": 4, "ratio": 1}
+    made = choose(pictures(tmp_path / "p", [32] * 4), changes=short | changes, fixed=fixed)
+    assert to_json(made.config)["settings"]["passes"] == passes
+    assert ("passes" in {name for name, *_ in made.chosen}) == (passes == "shared")
+    assert train(made.config, tmp_path / "run", corpus=made.corpus).finished
+
+
 def test_images_stay_large_for_a_network_that_takes_no_small_ones(tmp_path: Path) -> None:
     """Without a GPU they become small, and the error asked for another network, although these are of its size."""
     data = pictures(tmp_path / "p", [80, 90, 100, 70])

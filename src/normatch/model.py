@@ -97,7 +97,7 @@ class Model(nn.Module):
         self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
 
     def features(self, x: Tensor, learning: int | None = None) -> Tensor:
-        """Features (N, D); gradients flow only through the first ``learning`` items, if given (Backbone.partial)."""
+        """Features (N, D); only the first ``learning`` items are back-propagated, if given (BackboneSpec.partial)."""
         x = self.normalise(x)
         z: Tensor = self.backbone(x) if learning is None else self.backbone(x, learning)
         return z

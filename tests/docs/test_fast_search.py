@@ -13,7 +13,7 @@ from normatch.config import to_json
 from normatch.data import Corpus, Dataset
 from normatch.engine import train
 from normatch.files import read_json
-from normatch.nets import backbones, create_backbone
+from normatch.nets import backbones, find_backbone
 
 PROJECT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_every_choice_makes_a_config(search: ModuleType) -> None:
     for choice, changes in search.CHOICES.items():
         config = search.config_of(choice, 250, 100, 1200)
-        assert create_backbone(config.backbone, (3, 32, 32)).partial
+        assert find_backbone(config.backbone).partial
         assert (config.steps, config.epoch, config.evaluate_every, config.seed) == (1200, 12, 100, 100)
         fields = to_json(config)
         for name, value in changes.items():

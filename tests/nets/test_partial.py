@@ -12,8 +12,7 @@ from normatch.nets import backbones, create_backbone
 from normatch.nets.backbone import Backbone
 from normatch.nets.partial import join, normalise, parts_of
 
-PARTIAL = sorted(name for name, spec in backbones.items() if spec.supports((3, 16, 16)))
-PARTIAL = [name for name in PARTIAL if create_backbone(name, (3, 16, 16)).partial and "28-8" not in name]
+PARTIAL = sorted(name for name, spec in backbones.items() if spec.partial and "28-8" not in name)
 
 
 def normalised(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:

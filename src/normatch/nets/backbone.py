@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from torch import nn
 
@@ -33,12 +33,6 @@ class Backbone(nn.Module):
 
     Arguments:
         features: The width of the output.
-    """
-
-    partial: ClassVar[bool] = False
-    """Whether ``forward`` takes ``learning``: only the first that many items are back-propagated.
-
-    The others count in the batch statistics, but their share of the backward pass is saved.
     """
 
     plain: bool = False
@@ -109,6 +103,8 @@ class BackboneSpec:
         shapes: The shapes of one item that it takes.
         build: Builds it for a shape and a batch-norm momentum.
         norm_momentum: The default batch-norm momentum (the weight of the newest batch, as in torch).
+        partial: Whether ``forward`` takes ``learning``: only the first that many items are back-propagated. The others
+            count in the batch statistics, but their share of the backward pass is saved.
         statistics: Returns the mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights
             expect; None if it starts from random weights, so that the statistics of the data are used.
     """
@@ -118,6 +114,7 @@ class BackboneSpec:
     shapes: Shapes
     build: Callable[[Shape, float], Backbone]
     norm_momentum: float = 0.1
+    partial: bool = False
     statistics: Callable[[Shape], tuple[tuple[float, ...], tuple[float, ...]]] | None = None
 
     def supports(self, shape: Shape) -> bool:

@@ -12,6 +12,7 @@ from normatch.methods.parts.alignment import Alignment
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
 from normatch.methods.parts.passes import Passes, embed
 from normatch.model import Model
+from normatch.nets import find_backbone
 
 __all__ = ["WeakToStrong", "WeakToStrongSettings"]
 
@@ -51,7 +52,7 @@ class WeakToStrong(Method):
 
     def __init__(self, model: Model, task: Task, settings: WeakToStrongSettings) -> None:
         super().__init__(model, task, settings)
-        if settings.passes == "shared" and not model.backbone.partial:
+        if settings.passes == "shared" and not find_backbone(model.spec.backbone).partial:
             raise UserError(
                 f"settings.passes is 'shared', which backbone {model.spec.backbone!r} does not have: "
                 "choose 'joint' or 'split'"

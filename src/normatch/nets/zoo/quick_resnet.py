@@ -27,8 +27,6 @@ class QuickResNet(Backbone):
         norm_momentum: The batch-norm momentum.
     """
 
-    partial = True
-
     def __init__(self, channels: int, width: int = 32, norm_momentum: float = 0.01) -> None:
         super().__init__(features=8 * width)
         self.stem = _Layer(channels, width, norm_momentum)
@@ -85,5 +83,6 @@ register(
         shapes=ImageShapes(8, 64),
         build=lambda shape, momentum: QuickResNet(shape[0], norm_momentum=momentum),
         norm_momentum=0.01,
+        partial=True,
     )
 )

@@ -35,8 +35,6 @@ class SmallWide(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
 
-    partial = True
-
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Images (N, C, H, W) to features (N, 128); only the first ``learning`` are back-propagated."""
         if learning is None and self._can_use_products(x):
@@ -98,5 +96,6 @@ register(
         summary="four convolutions for small images, 128 features; quick on a processor",
         shapes=ImageShapes(8, 64),
         build=lambda shape, momentum: SmallWide(shape[0], momentum),
+        partial=True,
     )
 )

@@ -68,8 +68,6 @@ class WideResNet(Backbone):
                 # FixMatch's initialisation: the gain √2 of a plain ReLU, ignoring the small slope.
                 nn.init.normal_(module.weight, std=math.sqrt(2 / (module.out_channels * module.kernel_size[0] ** 2)))
 
-    partial = True
-
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Images (N, C, H, W) to features (N, 64k); only the first ``learning`` are back-propagated."""
         if self._fusible(x):
@@ -135,5 +133,6 @@ for _width, _use in ((2, "CIFAR-10"), (8, "CIFAR-100")):
             shapes=ImageShapes(16, 64),
             build=partial(_build, _width),
             norm_momentum=NORM_MOMENTUM,
+            partial=True,
         )
     )
