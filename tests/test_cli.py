@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import shlex
@@ -42,6 +43,26 @@ def test_closed_streams_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in names:
         assert os.get_inheritable(getattr(sys, name).fileno())
         getattr(sys, name).close()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "errors", "printed"),
+    [
+        ("ascii", "surrogateescape", rb"8\xd78"),  # the C locale
+        ("latin1", "strict", b"8\xd78"),
+        ("utf-8", "surrogateescape", "8×8".encode()),
+        ("ascii", "replace", b"8?8"),  # PYTHONIOENCODING
+    ],
+)
+def test_any_encoding_can_be_printed_in(
+    encoding: str, errors: str, printed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "x.npz", images=np.zeros((4, 8, 8), np.uint8), labels=np.arange(4) % 2)
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding, errors))
+    assert main(["data", "inspect", str(tmp_path / "x.npz")]) == 0
+    sys.stdout.flush()
+    assert printed in out.getvalue()
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

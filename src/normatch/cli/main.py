@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code; a UserError becomes one line on standard error and exit code 2."""
     _open_closed_streams()
     verb, *rest = [_expanded(word) for word in (sys.argv[1:] if argv is None else argv)] or ["--help"]
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        # As on standard error: file names that are not valid text are printed with escapes instead of failing.
+    if isinstance(sys.stdout, io.TextIOWrapper) and _may_fail(sys.stdout):
+        # As on standard error: what is not valid text, or not in its encoding, is printed with escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if verb in ("-h", "--help"):
@@ -63,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"normatch: stopped{said and '; '}{said}", file=sys.stderr)
         return 1
     return 0
+
+
+def _may_fail(stream: io.TextIOWrapper) -> bool:
+    """Whether printing can raise UnicodeEncodeError. In the C locale only the bytes of file names are let through."""
+    return stream.errors == "strict" or (stream.errors == "surrogateescape" and stream.encoding.lower() != "utf-8")
 
 
 def _open_closed_streams() -> None:
