@@ -147,7 +147,7 @@ def test_a_larger_size_gets_another_network(tmp_path: Path) -> None:
         ({}, ("settings.passes",), "joint"),
         ({"settings": NorMatchSettings(passes="split")}, (), "split"),
         ({"settings": NorMatchSettings(stop_gradient=False)}, (), "joint"),
-        ({"image_size": 96}, (), "joint"),  # resnet-18, which has no other way
+        ({"image_size": 64, "backbone": "resnet-18"}, (), "shared"),
     ],
 )
 def test_weak_views_are_left_out_of_the_backward_pass_where_they_can_be(
@@ -158,6 +158,11 @@ def test_weak_views_are_left_out_of_the_backward_pass_where_they_can_be(
     assert to_json(made.config)["settings"]["passes"] == passes
     assert ("passes" in {name for name, *_ in made.chosen}) == (passes == "shared")
     assert train(made.config, tmp_path / "run", corpus=made.corpus).finished
+
+
+def test_vectors_pass_as_in_the_paper(tmp_path: Path) -> None:
+    """Their network has no other way."""
+    assert choose(arrays(tmp_path / "x.npz")).config.settings == NorMatchSettings()
 
 
 def test_images_stay_large_for_a_network_that_takes_no_small_ones(tmp_path: Path) -> None:

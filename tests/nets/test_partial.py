@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from normatch.nets import backbones, create_backbone
+from normatch.nets import backbones, create_backbone, find_backbone
 from normatch.nets.backbone import Backbone
 from normatch.nets.partial import join, normalise, parts_of
 
@@ -19,13 +19,19 @@ def normalised(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
     return join(normalise(norm, parts_of(x, learning)))
 
 
-def images(items: int) -> Tensor:
-    return torch.randn(items, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(items))
+def images(items: int, name: str = "wrn-28-2") -> Tensor:
+    """For that network, which may take no small ones."""
+    generator = torch.Generator().manual_seed(items)
+    return torch.randn(items, *shape_for(name), dtype=torch.float64, generator=generator)
+
+
+def shape_for(name: str) -> tuple[int, int, int]:
+    return next((3, side, side) for side in (16, 64) if find_backbone(name).supports((3, side, side)))
 
 
 def network(name: str) -> Backbone:
     torch.manual_seed(0)
-    return create_backbone(name, (3, 16, 16)).double().train()
+    return create_backbone(name, shape_for(name)).double().train()
 
 
 def gradients(net: nn.Module) -> list[Tensor]:
@@ -35,7 +41,7 @@ def gradients(net: nn.Module) -> list[Tensor]:
 
 
 def test_there_are_such_networks() -> None:
-    assert {"wrn-28-2", "quick-resnet"} <= set(PARTIAL)
+    assert {"wrn-28-2", "quick-resnet", "resnet-18"} <= set(PARTIAL)
 
 
 @given(items=st.integers(2, 8), data=st.data())
@@ -75,7 +81,7 @@ def test_the_gradient_is_orthogonal_to_shift_and_scale() -> None:
 @pytest.mark.parametrize("name", PARTIAL)
 def test_a_network_sees_all_items(name: str) -> None:
     """The features and running statistics are those of the ordinary pass, also where nothing learns."""
-    net, x = network(name), images(6)
+    net, x = network(name), images(6, name)
     reference = copy.deepcopy(net)
     assert torch.allclose(net(x, learning=4), reference(x))
     for ours, theirs in zip(net.buffers(), reference.buffers(), strict=True):
@@ -85,7 +91,7 @@ def test_a_network_sees_all_items(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARTIAL)
 def test_only_part_of_a_batch_learns(name: str) -> None:
-    net, x = network(name), images(6).requires_grad_()
+    net, x = network(name), images(6, name).requires_grad_()
     z = net(x, learning=4)
     z.square().sum().backward()
     assert x.grad is not None
@@ -96,5 +102,5 @@ def test_only_part_of_a_batch_learns(name: str) -> None:
 
 @pytest.mark.parametrize("name", PARTIAL)
 def test_a_network_whose_items_all_learn_makes_the_ordinary_pass(name: str) -> None:
-    net, x = network(name), images(3)
+    net, x = network(name), images(3, name)
     assert torch.equal(copy.deepcopy(net)(x, learning=3), net(x))

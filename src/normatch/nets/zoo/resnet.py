@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.partial import Parts, each, join, normalise, parts_of
 
 __all__ = ["ResNet18"]
 
@@ -34,11 +35,11 @@ class ResNet18(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) to features (N, 512)."""
-        x = max_pool2d(relu(self.norm(self.stem(x))), 3, stride=2, padding=1)
-        features: Tensor = self.blocks(x).mean(dim=(2, 3))
-        return features
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        """Images (N, C, H, W) to features (N, 512); only the first ``learning`` are back-propagated."""
+        parts = normalise(self.norm, each(self.stem, parts_of(x, learning)))
+        parts = self.blocks(each(_activate_and_pool, parts))
+        return join(parts).mean(dim=(2, 3))
 
 
 class _Block(nn.Module):
@@ -54,9 +55,21 @@ class _Block(nn.Module):
                 nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs, momentum=norm_momentum)
             )
 
-    def forward(self, x: Tensor) -> Tensor:
-        residual = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
-        return relu(self.shortcut(x) + residual)
+    def forward(self, parts: Parts) -> Parts:
+        residual = each(relu, normalise(self.norm1, each(self.conv1, parts)))
+        residual = normalise(self.norm2, each(self.conv2, residual))
+        return tuple(relu(x + y) for x, y in zip(self._shortcut(parts), residual, strict=True))
+
+    def _shortcut(self, parts: Parts) -> Parts:
+        if not isinstance(self.shortcut, nn.Sequential):
+            return parts
+        conv, norm = self.shortcut
+        assert isinstance(norm, nn.BatchNorm2d)
+        return normalise(norm, each(conv, parts))
+
+
+def _activate_and_pool(x: Tensor) -> Tensor:
+    return max_pool2d(relu(x), 3, stride=2, padding=1)
 
 
 register(
@@ -65,5 +78,6 @@ register(
         summary="residual network of the ImageNet form, 512 features; the paper's for STL-10 and Mini-ImageNet",
         shapes=ImageShapes(64, 256),
         build=lambda shape, momentum: ResNet18(shape[0], momentum),
+        partial=True,
     ),
 )
