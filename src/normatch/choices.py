@@ -1,5 +1,6 @@
 """Choose the settings that the user left open for a run on their own data, from the data and the machine."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Collection
@@ -25,6 +26,7 @@ from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import SIZES
+from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
 from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
 from normatch.recipes import own
 
@@ -203,9 +205,10 @@ def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
 def _choose_passes(choices: _Choices) -> None:
     """Leave weak views out of the backward pass where method and network can: less time for the same accuracy."""
     settings = choices.config.settings
-    joint = getattr(settings, "passes", None) == "joint" and getattr(settings, "stop_gradient", True)
-    if joint and find_backbone(choices.config.backbone).partial:
-        choices.set("settings.passes", "shared", "weak views are left out of the backward pass, which saves time")
+    if isinstance(settings, WeakToStrongSettings) and find_backbone(choices.config.backbone).partial:
+        with contextlib.suppress(UserError):  # A method may need the gradients of weak views.
+            dataclasses.replace(settings, passes="shared").check()
+            choices.set("settings.passes", "shared", "weak views are left out of the backward pass, which saves time")
 
 
 def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
