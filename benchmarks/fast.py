@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import contrast
 import numpy as np
 import torch
 from torch import Tensor
@@ -49,12 +50,14 @@ Changes = dict[str, Any]
 """What a choice changes in the recipe of the paper: config fields, and those of its settings and optimiser."""
 
 SHARED: Changes = {"settings.passes": "shared"}
-QUICK: Changes = {"backbone": "quick-resnet", "settings.passes": "joint"}
+QUICK_ALONE: Changes = {"backbone": "quick-resnet"}
+QUICK: Changes = QUICK_ALONE | {"settings.passes": "joint"}
 TO_ZERO: Changes = {"optim.cosine": 0.5}
-LARGE_STEPS: Changes = {"backbone": "quick-resnet", "settings.passes": "shared", "optim.lr": 0.1}
+LARGE_STEPS: Changes = QUICK_ALONE | SHARED | {"optim.lr": 0.1}
 ONEHOT: Changes = LARGE_STEPS | TO_ZERO | {"settings.pseudo_label": "onehot"}
 STRONG: Changes = {"settings.labelled_view": "strong"}
 ADAPTIVE: Changes = ONEHOT | STRONG | {"settings.adaptive": True}
+MORE_DECAY: Changes = {"optim.weight_decay": 1e-3}
 CHOICES: dict[str, Changes] = {
     "wrn-28-2": SHARED | TO_ZERO,
     "wrn-16-4": SHARED | TO_ZERO | {"backbone": "wrn-16-4"},
@@ -72,7 +75,11 @@ CHOICES: dict[str, Changes] = {
     "decided": LARGE_STEPS | TO_ZERO | STRONG | {"method": "normatch-decided"},
     "adaptive": ADAPTIVE,
     "adaptive-lr-0.05": ADAPTIVE | {"optim.lr": 0.05},
-    "adaptive-decay-1e-3": ADAPTIVE | {"optim.weight_decay": 1e-3},
+    "adaptive-decay-1e-3": ADAPTIVE | MORE_DECAY,
+    "soft-then-adaptive": LARGE_STEPS | TO_ZERO | {"settings.decide_after": 0.6, "settings.adaptive": True},
+    "contrast": QUICK_ALONE | TO_ZERO | {"method": "contrast", "optim.lr": 0.2},
+    "contrasting": ADAPTIVE | MORE_DECAY | {"method": "normatch-contrasting"},
+    "started": ADAPTIVE | MORE_DECAY | {"method": "normatch-started", "optim.lr": 0.05},
     "adaptive-joint": ADAPTIVE | {"settings.passes": "joint"},
 }
 
@@ -109,6 +116,7 @@ class Decided(NorMatch):
 
 def add_what_was_tried() -> None:
     """Networks and methods that are not part of the package."""
+    contrast.add_methods()
     methods.add("normatch-sharp", Sharp)
     methods.add("normatch-decided", Decided)
     for depth, width in ((16, 4), (10, 4)):
@@ -181,19 +189,24 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=40)
     parser.add_argument("--seed", type=int, default=100, help="those below 100 are left to the test images")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--keep", type=Path, help="keep the runs in this folder, for --start")
+    parser.add_argument("--start", type=Path, help="the folder of the kept run that 'started' starts from")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file that outcomes are added to")
     given = parser.parse_args()
+    if "started" in given.choices and given.start is None:
+        parser.error("the choice 'started' needs --start, the folder of a run of 'contrast' made with --keep")
+    contrast.Started.start = given.start
     add_what_was_tried()
     corpus = held_out(open_corpus(recipes.cifar10().replace(data_root=given.data_root)))
     for choice in given.choices:
         config = config_of(choice, given.labels, given.seed, given.steps)
         config = config.replace(data_root=given.data_root, device=given.device)
-        with tempfile.TemporaryDirectory() as folder:
-            run = train(config, Path(folder) / "run", progress=Lines(config.name), corpus=corpus, turns=in_turn)
+        with contextlib.nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
+            run = train(config, Path(folder) / config.name, progress=Lines(config.name), corpus=corpus, turns=in_turn)
             found = outcome(choice, run)
         with in_turn("writing"):
-            before = read_json(given.out)["runs"] if given.out.exists() else []
-            write_json(given.out, {"what": WHAT, "runs": [*before, found]})
+            before = read_json(given.out) if given.out.exists() else {"what": WHAT, "runs": []}
+            write_json(given.out, before | {"runs": [*before["runs"], found]})
         print(f"{config.name}: {100 * found['accuracy']:.2f} % after {found['seconds']:.0f} s", flush=True)
 
 

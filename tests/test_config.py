@@ -53,6 +53,7 @@ def test_the_papers_numbers_are_the_defaults() -> None:
         auxiliary="nfc",
         head="softmax",
         stop_gradient=True,
+        decide_after=1.0,
         adaptive=False,
         num_weight=1e-6,
         flow_layers=6,

@@ -25,7 +25,10 @@ PAPER: dict[str, Any] = {
     "ema": 0.999,
     "ema_ramp": False,
     "seed": 0,
+    "optim.cosine": 7 / 16,
     "settings.pseudo_label": "soft",
+    "settings.decide_after": 1.0,
+    "settings.adaptive": False,
     "settings.passes": "joint",
 }
 
@@ -41,6 +44,15 @@ DIGITS = {
     "ema_ramp": True,
     "settings.passes": "split",
 }
+FAST = {
+    "backbone": "quick-resnet",
+    "steps": 96 * 1024,
+    "optim.lr": 0.1,
+    "optim.cosine": 0.5,
+    "settings.passes": "shared",
+    "settings.decide_after": 0.6,
+    "settings.adaptive": True,
+}
 CIFAR100 = {"backbone": "wrn-28-8", "optim.weight_decay": 1e-3}
 STL10 = {"fold": 0, "backbone": "resnet-18", "settings.pseudo_label": "onehot"}
 MINI_IMAGENET = {"backbone": "resnet-18", "steps": 600 * 1024}
@@ -52,6 +64,7 @@ RECIPES: dict[str, tuple[str, int | None, dict[str, Any]]] = {
     "cifar10-40": ("cifar10", 40, {}),
     "cifar10-250": ("cifar10", 250, {}),
     "cifar10-4000": ("cifar10", 4000, {}),
+    "cifar10-40-fast": ("cifar10", 40, FAST),
     "cifar100-400": ("cifar100", 400, CIFAR100),
     "cifar100-2500": ("cifar100", 2500, CIFAR100),
     "cifar100-10000": ("cifar100", 10000, CIFAR100),

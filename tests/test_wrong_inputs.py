@@ -614,7 +614,7 @@ WRONG = {
     "a seed twice": Wrong("reproduce table1 --seeds 0 0", "seeds are 0 0: give different numbers"),
     "a seed below 0": Wrong("reproduce table1 --seeds 1 -2", "seeds are 1 -2: give different numbers from 0 on"),
     "a stand-in without a recipe": Wrong("reproduce table1 --data iris", "data is 'iris', which no recipe is for"),
-    "a stand-in for data sets": Wrong("reproduce table6 --data digits", "table6 compares data sets"),
+    "a stand-in for data sets": Wrong("reproduce table6 --data digits", "'digits' cannot stand in"),
     "a run of another name": Wrong("reproduce table1 --data digits --only dropout", "no run is called dropout"),
     "no runs at once": Wrong("reproduce table1 --at-once 0", "at-once is 0"),
     "results into a file": Wrong("reproduce table1 --out x", "x is a file", and_file("x", "")),

@@ -12,7 +12,7 @@ from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.registry import Registry
 
-__all__ = ["cifar10", "cifar100", "digits", "mini_imagenet", "own", "recipes", "stl10", "svhn"]
+__all__ = ["cifar10", "cifar10_fast", "cifar100", "digits", "mini_imagenet", "own", "recipes", "stl10", "svhn"]
 
 
 def digits(labels: int = 40, seed: int = 0) -> Config:
@@ -39,6 +39,22 @@ def digits(labels: int = 40, seed: int = 0) -> Config:
 def cifar10(labels: int = 40, seed: int = 0) -> Config:
     """CIFAR-10 as in the paper: WRN-28-2, 2^20 steps of 64 + 448 images."""
     return Config(name=f"cifar10-{labels}", data="cifar10", labels=labels, seed=seed)
+
+
+def cifar10_fast(labels: int = 40, seed: int = 0) -> Config:
+    """CIFAR-10 in six minutes of an H200: a quicker network, larger steps, pseudo-labels that become one-hot."""
+    return Config(
+        name=f"cifar10-{labels}-fast",
+        data="cifar10",
+        labels=labels,
+        seed=seed,
+        backbone="quick-resnet",
+        settings=NorMatchSettings(decide_after=0.6, adaptive=True, passes="shared"),
+        steps=96 * 1024,
+        optim=OptimConfig(lr=0.1, cosine=0.5),
+        evaluate_every=4 * 1024,
+        checkpoint_every=8 * 1024,
+    )
 
 
 def cifar100(labels: int = 400, seed: int = 0) -> Config:
@@ -130,6 +146,7 @@ def _register(build: Callable[..., Config], *labels: int) -> None:
 
 _register(digits, 40)
 _register(cifar10, 40, 250, 4000)
+_register(cifar10_fast, 40)
 _register(cifar100, 400, 2500, 10000)
 _register(mini_imagenet, 4000)
 _register(svhn, 40, 250, 1000)

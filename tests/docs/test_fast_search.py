@@ -13,6 +13,7 @@ from normatch.config import to_json
 from normatch.data import Corpus, Dataset
 from normatch.engine import train
 from normatch.files import read_json
+from normatch.methods import methods
 from normatch.nets import backbones, find_backbone
 
 PROJECT = Path(__file__).parents[2]
@@ -20,14 +21,16 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, with its networks registered for the time of a test."""
+    """The script, with its networks and methods registered for the time of a test."""
+    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
     spec = importlib.util.spec_from_file_location("fast", PROJECT / "benchmarks" / "fast.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    backbones.names()  # so that the registry has been filled, and can be put back
+    backbones.names(), methods.names()  # so that the registries have been filled, and can be put back
     monkeypatch.setattr(backbones, "_things", dict(backbones._things))
+    monkeypatch.setattr(methods, "_things", dict(methods._things))
     module.add_what_was_tried()
     return module
 

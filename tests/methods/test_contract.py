@@ -23,7 +23,8 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] +
     ("normatch", {"alignment": False, "pseudo_label": "onehot"}),
     ("normatch", {"flow_dropout": "first-epoch", "means": "normal"}),
     ("normatch", {"accumulate_mixture": True, "flow_ramp": 0, "num_weight": 0.0}),
-    ("normatch", {"adaptive": True, "labelled_view": "strong", "passes": "shared"}),
+    ("normatch", {"adaptive": True, "pseudo_label": "onehot", "labelled_view": "strong", "passes": "shared"}),
+    ("normatch", {"adaptive": True, "decide_after": 0.5, "passes": "shared"}),
 ]
 each_variant = pytest.mark.parametrize(("name", "choices"), VARIANTS, ids=lambda v: v if isinstance(v, str) else str(v))
 

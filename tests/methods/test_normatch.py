@@ -8,6 +8,7 @@ from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
+from normatch.methods import Method
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.consensus import ramp as grown
 from normatch.methods.parts.groups import OptimConfig
@@ -147,6 +148,10 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
         ({"flow_layers": 0}, "flow_layers"),
         ({"alignment_batches": 0}, "alignment_batches"),
         ({"alignment": False, "alignment_batches": 8}, "alignment_batches is 8, but settings.alignment is off"),
+        ({"decide_after": 0.0}, "decide_after is 0.0: give a share"),
+        ({"decide_after": 1.5}, "decide_after is 1.5: give a share"),
+        ({"decide_after": 0.5, "pseudo_label": "onehot"}, "decide_after is 0.5, but pseudo-labels are one-hot"),
+        ({"adaptive": True}, "adaptive is on, but is for one-hot pseudo-labels"),
         ({"auxiliary": "mlp", "accumulate_mixture": True}, "accumulate_mixture"),
         ({"auxiliary": "mlp", "means": "normal"}, "means is normal, but there is no flow"),
         ({"auxiliary": "mlp", "num_weight": 1e-3}, "num_weight"),
@@ -156,6 +161,31 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
 def test_contradictions_are_named(choices: dict[str, object], names: str) -> None:
     with pytest.raises(UserError, match=names):
         NorMatchSettings(**choices).check()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_pseudo_labels_are_soft_until_the_decision_and_then_one_hot(adaptive: bool) -> None:
+    def made(**choices: object) -> Method:
+        torch.manual_seed(0)
+        return make_method("normatch", means="normal", **choices)
+
+    def same(step: int, **choices: object) -> bool:
+        both = made(decide_after=0.6, adaptive=adaptive), made(**choices)
+        found, expected = (method(make_batch(method, step)) for method in both)
+        weights = torch.equal(found.pseudo.weight, expected.pseudo.weight)
+        return weights and bool(found.losses["unlabelled"] == expected.losses["unlabelled"])
+
+    decided: dict[str, object] = {"pseudo_label": "onehot", "adaptive": adaptive}
+    steps = (0, 59, 60, 99)  # of 100
+    assert [same(step) for step in steps] == [True, True, False, False]
+    assert [same(step, **decided) for step in steps] == [False, False, True, True]
+
+
+def test_confidence_is_averaged_before_the_decision_already() -> None:
+    method = make_method("normatch", decide_after=0.6, adaptive=True)
+    before = method.state_dict()["adaptive.mean"].clone()
+    method(make_batch(method, step=0))
+    assert method.state_dict()["adaptive.mean"] != before
 
 
 @pytest.mark.parametrize("consensus", ["min", "drop"])

@@ -127,7 +127,7 @@ def test_adaptive_weights_are_full_where_all_are_equally_sure() -> None:
 def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
     def made(adaptive: bool) -> Method:
         torch.manual_seed(0)
-        return make_method("normatch", adaptive=adaptive).eval()
+        return make_method("normatch", pseudo_label="onehot", adaptive=adaptive).eval()
 
     batch, adaptive, weigh = make_batch(made(False)), made(True), AdaptiveWeights(3)
     assert isinstance(adaptive.adaptive, AdaptiveWeights)
@@ -143,7 +143,7 @@ def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
 
 
 def test_what_the_adaptive_weights_have_seen_is_stored() -> None:
-    method = make_method("normatch", adaptive=True)
+    method = make_method("normatch", pseudo_label="onehot", adaptive=True)
     before = {name: value.clone() for name, value in method.state_dict().items()}
     method(make_batch(method))
     stored = method.state_dict()

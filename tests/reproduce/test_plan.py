@@ -112,5 +112,5 @@ def test_without_any_data_all_of_it_is_named_with_what_can_stand_in(tmp_path: Pa
     )
     every = complaint("all")
     assert "; cifar100, stl10, mini-imagenet cannot be read either; or put digits in place of cifar10" in every
-    # It compares data sets.
+    # It is about its own data.
     assert complaint("table6").endswith("; cifar100, stl10 cannot be read either")

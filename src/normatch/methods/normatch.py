@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from normatch.errors import UserError
@@ -11,6 +12,7 @@ from normatch.flow.classifier import PUBLISHED_DROPOUT
 from normatch.methods.contract import Batch, Outcome, PseudoLabels, Settings, Task, methods
 from normatch.methods.parts.consensus import Consensus, ramp
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
+from normatch.methods.parts.losses import targets
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.methods.parts.weights import AdaptiveWeights
 from normatch.model import HeadSpec, Model
@@ -20,7 +22,7 @@ __all__ = ["NorMatch", "NorMatchSettings"]
 
 @dataclass(frozen=True)
 class NorMatchSettings(WeakToStrongSettings):
-    """The settings that the paper ablates, with its defaults; one it does not have; the flow; deviations found in the
+    """The settings that the paper ablates, with its defaults; two it does not have; the flow; deviations found in the
     published code."""
 
     pseudo_label: Literal["soft", "onehot"] = "soft"
@@ -40,9 +42,12 @@ class NorMatchSettings(WeakToStrongSettings):
     num_weight: float = 1e-6
     """λ, the weight of the unsupervised likelihood (eq. 10, Figure 5); 0 turns NUM off."""
 
+    decide_after: float = 1.0
+    """Share of the run after which soft pseudo-labels become one-hot; 1: never. Not in the paper: for runs of minutes
+    (docs/results.md, CIFAR-10 within minutes)."""
     adaptive: bool = False
-    """Multiply the weights by SoftMatch's, which are lower where the head is less confident than it is on average. Not
-    in the paper; in short runs with one-hot pseudo-labels it helped (docs/results.md, CIFAR-10 within minutes)."""
+    """Multiply the weights of one-hot pseudo-labels by SoftMatch's, which are lower where the head is less confident
+    than it is on average. Not in the paper; in short runs it helped (the same section)."""
 
     flow_layers: int = 6
     """Coupling layers (Section 4.1)."""
@@ -69,6 +74,20 @@ class NorMatchSettings(WeakToStrongSettings):
         for name in ("flow_layers", "flow_hidden", "flow_clip"):
             if getattr(self, name) <= 0:
                 raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+        if not 0 < self.decide_after <= 1:
+            raise UserError(
+                f"settings.decide_after is {self.decide_after}: give a share of the run, above 0 and up to 1"
+            )
+        if self.pseudo_label == "onehot" and self.decide_after != 1:
+            raise UserError(
+                f"settings.decide_after is {self.decide_after}, but pseudo-labels are one-hot from the start: "
+                "choose pseudo_label 'soft', or leave it out"
+            )
+        if self.adaptive and self.pseudo_label == "soft" and self.decide_after == 1:
+            raise UserError(
+                "settings.adaptive is on, but is for one-hot pseudo-labels, and these stay soft: "
+                "choose pseudo_label 'onehot', or a decide_after below 1"
+            )
         if not self.stop_gradient and self.passes != "joint":
             raise UserError(
                 f"settings.stop_gradient is off with settings.passes {self.passes!r}, "
@@ -112,16 +131,24 @@ class NorMatch(WeakToStrong):
         p = self.believe(z_weak)
         outputs = self.consensus.outputs(z_labelled, z_weak)
         weight, agree, auxiliary_confidence = self.consensus.weigh(p, outputs)
-        if self.adaptive is not None:
-            weight = weight * self.adaptive(p.amax(1))
+        target, weight = self._decide(p, weight, batch.step)
 
         logits_labelled, logits_strong = self.classify(z_labelled, z_strong)
-        losses = self.losses(logits_labelled, batch.labels, logits_strong, p, weight)
+        losses = self.losses(logits_labelled, batch.labels, logits_strong, target, weight)
         pseudo = (p, weight) if self.settings.auxiliary_pseudo_labels else None
         auxiliary = self.consensus.losses(outputs, batch.labels, self.settings.num_weight, pseudo)
         grown = ramp(batch.step, self.task.epoch, self.settings.flow_ramp)
         losses |= {name: grown * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
+
+    def _decide(self, p: Tensor, weight: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """The pseudo-labels p and their weights τ; after ``decide_after`` of the run they are one-hot, and weighted by
+        confidence as well if ``adaptive`` is on."""
+        decided = weight if self.adaptive is None else weight * self.adaptive(p.amax(1))
+        if self.settings.decide_after == 1:
+            return p, decided
+        late = step >= round(self.settings.decide_after * self.task.steps)
+        return torch.where(late, targets(p, one_hot=True), p), torch.where(late, decided, weight)
 
     @property
     def last_start(self) -> int:

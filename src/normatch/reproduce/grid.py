@@ -62,7 +62,7 @@ def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None
         raise UserError(f"data is {data!r}, which no recipe is for: choose from {', '.join(known)}")
     movable = tuple(study for study in studies if study.movable)
     if not movable:
-        raise UserError(f"{studies[0].name} compares data sets, and {data!r} is not one of them: leave --data out")
+        raise UserError(f"{studies[0].name} is about its own data, {data!r} cannot stand in: leave --data out")
     fewest = min(found, key=lambda name: found[name])
     return None if fewest == ANALYSED else fewest, movable
 

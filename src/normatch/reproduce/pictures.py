@@ -1,4 +1,4 @@
-"""Figures 3, 4 and 5 drawn from our runs, next to what the paper states about its own."""
+"""Figures 3, 4 and 5 drawn from our runs, next to what the paper states about its own; learning curves of others."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,9 @@ from normatch.report.sections.curves import FIGURE_3, FIGURE_4
 from normatch.reproduce.fill import Answer, Filled
 
 __all__ = ["Drawing", "draw"]
+
+INKS = ("blue", "red", "green", "brown")
+"""Of the curves of label seeds."""
 
 SECOND = "flow"
 """Name of the second classifier in the legends."""
@@ -49,6 +52,8 @@ def draw(filled: Filled, folder: Path, seen_as: str) -> Drawing | None:
         made = _curves(filled)
     elif study.name == "figure5":
         made = _intervals(filled)
+    elif study.name == "fast":
+        made = _learning(filled)
     else:
         return None
     if made is None:
@@ -81,6 +86,29 @@ def _curves(filled: Filled) -> tuple[str, str] | None:
     said = f"{row.name}: label seed {result.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
     chart = line_chart(study.title, series, shares=True, low=0, high=1)
     return alone(chart, series), said
+
+
+def _learning(filled: Filled) -> tuple[str, str] | None:
+    """Test accuracy over the steps, a curve for each label seed of the longest runs, and where the paper's ends."""
+    (row,) = filled.study.rows
+    answer = next((found for found in filled.answers(row.cells[0].trial) if found.values()), None)
+    if answer is None:
+        return None
+    ended = [result for result in answer.results if "test/accuracy" in result.curves and result.failed is None]
+    if not ended:
+        return None
+    series = [
+        Series(f"label seed {result.seed}", result.curves["test/accuracy"], INKS[i % len(INKS)])
+        for i, result in enumerate(ended)
+    ]
+    paper = row.cells[0].paper["accuracy"].value / 100
+    series.append(Series("the paper's, after 1024 epochs", [(0, paper), (answer.steps, paper)], "grey", "6 3"))
+    minutes = [f"{result.seconds / 60:.1f}" for result in ended]
+    said = (
+        f"Test accuracy over {counted(answer.steps, 'step')}, label seed by label seed in {', '.join(minutes)} minutes "
+        "with compilation and evaluations."
+    )
+    return alone(line_chart(filled.study.title, series, shares=True, low=0, high=1), series), said
 
 
 def _intervals(filled: Filled) -> tuple[str, str] | None:

@@ -1,0 +1,104 @@
+"""Contrastive learning as the search for a recipe of minutes tried it."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from normatch import Config, recipes
+from normatch.data import Corpus, Dataset
+from normatch.engine import train
+from normatch.methods import methods
+from normatch.methods.normatch import NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def contrast(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, with its methods registered for the time of a test."""
+    spec = importlib.util.spec_from_file_location("contrast", PROJECT / "benchmarks" / "contrast.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    methods.names()  # so that the registry has been filled, and can be put back
+    monkeypatch.setattr(methods, "_things", dict(methods._things))
+    module.add_methods()
+    return module
+
+
+def corpus() -> Corpus:
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (60, 16, 16, 3), dtype=np.uint8), np.arange(60) % 10
+    classes = tuple(map(str, range(10)))
+    return Corpus("noise", Dataset(images[:40], labels[:40], classes), Dataset(images[40:], labels[40:], classes))
+
+
+def config(method: str) -> Config:
+    settings = NorMatchSettings(passes="shared")
+    base = recipes.cifar10(10).replace(backbone="quick-resnet", settings=settings, batch=4, ratio=2, device="cpu")
+    return base.replace(method=method, steps=2, epoch=1, log_every=1)
+
+
+def test_the_loss_equals_numpy(contrast: ModuleType) -> None:
+    h = np.random.default_rng(0).normal(size=(6, 5))
+    unit = h / np.linalg.norm(h, axis=1, keepdims=True)
+    e = np.exp(unit @ unit.T / 0.5)
+    losses = [-np.log(e[i, (i + 3) % 6] / (e[i].sum() - e[i, i])) for i in range(6)]
+    assert contrast.nt_xent(torch.from_numpy(h)).item() == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_a_view_keeps_shape_and_range_and_draws_for_each_image(contrast: ModuleType) -> None:
+    torch.manual_seed(0)
+    image = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8)
+    views = contrast.SimclrView()(image.expand(500, -1, -1, -1))
+    assert views.shape == (500, 3, 32, 32)
+    assert views.min() >= 0
+    assert views.max() <= 255
+    assert len(views.flatten(1).unique(dim=0)) == 500
+    grey = (views.amax(1) - views.amin(1)).amax((1, 2)) < 1e-3
+    assert 0.15 < grey.float().mean() < 0.25
+
+
+def test_a_whole_crop_is_the_image_or_its_mirror_image(contrast: ModuleType) -> None:
+    image = torch.rand(2, 3, 8, 8)
+    draws = torch.tensor([[1.0, 0.5, 0.5, 0.5, 0.0], [1.0, 0.5, 0.5, 0.5, 1.0]]).T
+    straight, mirrored = contrast._crop(image, draws)
+    torch.testing.assert_close(straight, image[0])
+    torch.testing.assert_close(mirrored, image[1].flip(-1))
+
+
+def test_to_turn_the_hue_keeps_the_luma_and_the_whole_turn_the_image(contrast: ModuleType) -> None:
+    view, x = contrast.SimclrView(), torch.rand(4, 3, 8, 8)
+    turned = view._turn_hue(x, torch.tensor([0.0, 2 * torch.pi, 0.5, -0.5]))
+    torch.testing.assert_close(turned[:2], x[:2], atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(turned[2:], x[2:], atol=0.05)
+    torch.testing.assert_close(contrast._grey(turned), contrast._grey(x), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "contrasts"), [("contrast", True), ("normatch-contrasting", True), ("normatch-started", False)]
+)
+def test_its_methods_train(contrast: ModuleType, method: str, contrasts: bool, tmp_path: Path) -> None:
+    for line in train(config(method), tmp_path / "run", corpus=corpus()).metrics():
+        assert line["loss"] > 0
+        assert (line.get("loss/contrast", 0) > 0) == contrasts
+
+
+def test_a_run_can_start_from_the_network_of_another(contrast: ModuleType, tmp_path: Path) -> None:
+    train(config("contrast"), tmp_path / "first", corpus=corpus())
+    still = config("normatch-started").replace(steps=1, optim=OptimConfig(lr=1e-12))
+    for start, name in ((tmp_path / "first", "started"), (None, "plain")):
+        contrast.Started.start = start
+        train(still, tmp_path / name, corpus=corpus())
+    first, started, plain = (
+        load_file(tmp_path / name / "model.safetensors")["head.weight"] for name in ("first", "started", "plain")
+    )
+    torch.testing.assert_close(started, first)
+    assert not torch.allclose(plain, first)
