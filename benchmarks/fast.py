@@ -138,13 +138,13 @@ def _add(name: str, build: Callable[..., Backbone], norm_momentum: float) -> Non
     )
 
 
-def config_of(choice: str, labels: int, seed: int, steps: int) -> Config:
+def config_of(choice: str, labels: int, seed: int, steps: int, evaluations: int = 12) -> Config:
     """The paper's recipe with the choice's changes, its epoch a hundredth of the run."""
     config = recipes.cifar10(labels, seed).replace(
         name=f"{choice}-{labels}-{steps}-seed{seed}",
         steps=steps,
         epoch=max(1, steps // 100),
-        evaluate_every=max(1, steps // 12),
+        evaluate_every=max(1, steps // evaluations),
         log_every=64,
     )
     for name, value in CHOICES[choice].items():
@@ -175,7 +175,7 @@ def outcome(choice: str, run: Run) -> dict[str, Any]:
         "evaluations": [[line["step"], line["test/accuracy"]] for line in metrics if "test/accuracy" in line],
         "pseudo-labels right, and above 0.95": [
             [line["step"], line["pseudo/correct"], line["pseudo/confident"]]
-            for line in metrics[:: max(1, len(metrics) // KEPT)]
+            for line in metrics[:: -(-len(metrics) // KEPT)]
             if "pseudo/correct" in line
         ],
     }
@@ -188,6 +188,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--labels", type=int, default=40)
     parser.add_argument("--seed", type=int, default=100, help="those below 100 are left to the test images")
+    parser.add_argument("--evaluations", type=int, default=12)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder, for --start")
     parser.add_argument("--start", type=Path, help="the folder of the kept run that 'started' starts from")
@@ -199,7 +200,7 @@ def main() -> None:
     add_what_was_tried()
     corpus = held_out(open_corpus(recipes.cifar10().replace(data_root=given.data_root)))
     for choice in given.choices:
-        config = config_of(choice, given.labels, given.seed, given.steps)
+        config = config_of(choice, given.labels, given.seed, given.steps, given.evaluations)
         config = config.replace(data_root=given.data_root, device=given.device)
         with contextlib.nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
             run = train(config, Path(folder) / config.name, progress=Lines(config.name), corpus=corpus, turns=in_turn)

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -280,7 +281,13 @@ def test_labels_that_chance_makes_uneven_keep_alignment(tmp_path: Path) -> None:
 
 def test_a_flag_keeps_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(uneven(tmp_path / "x.npz", 40, 10))
-    for flags, alignment in (([], False), (["--settings.alignment"], True), (["--settings.no-alignment"], False)):
+    asked = {
+        (): False,
+        ("--settings.alignment",): True,
+        ("--settings.no-alignment",): False,
+        ("--settings.alignment-batches", "8"): True,
+    }
+    for flags, alignment in asked.items():
         out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         assert main(["train", "--data", data, *QUICK, *flags, "--out", str(out)]) == 0
         assert json.loads((out / "config.json").read_text())["settings"]["alignment"] is alignment
@@ -331,11 +338,47 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "10 minutes at 2.00 steps/s" in made.describe()
     slow = choose(arrays(tmp_path / "x.npz"), minutes=1)
     assert "1 minute at" in slow.describe()
-    assert (slow.config.steps, slow.config.epoch) == (76, 9), "evaluations may take a fifth of the time"
+    assert (slow.config.steps, slow.config.epoch) == (76, 3)
+    assert slow.config.evaluate_every == 9, "evaluations may take a fifth of the time"
+    assert "9 evaluations, within a fifth of the time" in slow.describe()
     with pytest.raises(UserError, match="too few for one step"):
         choose(arrays(tmp_path / "x.npz"), minutes=0.1)
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
+
+
+@pytest.mark.parametrize("evaluation", [0.001, 0.5, 2.0, 60.0])
+def test_slow_evaluations_do_not_lengthen_the_ramps_of_a_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluation: float
+) -> None:
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=1.0, step=0.01, evaluation=evaluation))
+    own_data = choose(arrays(tmp_path / "x.npz"), minutes=2).config
+    recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=2).config
+    for config, epochs in ((own_data, 32), (recipe, 10)):
+        assert epochs - 1 <= config.steps / config.epoch <= epochs
+        every = config.evaluate_every or config.epoch
+        spent = (config.steps // every) * evaluation
+        assert spent <= 0.2 * 120 or every == config.steps, "the one after the last step"
+        assert config.checkpoint_every is None
+
+
+def test_a_recipe_of_many_epochs_has_few_checkpoints_in_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=1.0, step=0.01, evaluation=0.1))
+    config = recipes.digits().replace(steps=60_000)
+    made = plan(config, tmp_path / "run", automatic=False, minutes=2).config
+    assert math.ceil(made.steps / made.epoch) > 900
+    assert made.checkpoint_every == math.ceil(made.steps / 32)
+    kept = plan(config.replace(checkpoint_every=50), tmp_path / "run", automatic=False, minutes=2)
+    assert kept.config.checkpoint_every == 50
+
+
+def test_a_network_asked_for_as_auto_is_chosen(tmp_path: Path) -> None:
+    data = arrays(tmp_path / "x.npz")
+    named = choose(data, fixed={"backbone"}).config
+    assert named == choose(data).config
+    assert named.backbone != "auto"
 
 
 def test_nothing_is_chosen_for_a_named_data_set_unless_asked_for(tmp_path: Path) -> None:

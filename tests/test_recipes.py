@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from normatch.config import Config, flat, to_json
-from normatch.recipes import cifar10, cifar100, digits, mini_imagenet, own, recipes, stl10, svhn
+from normatch.recipes import cifar10, cifar10_fast, cifar100, digits, mini_imagenet, own, recipes, stl10, svhn
 
 PAPER: dict[str, Any] = {
     "method": "normatch",
@@ -96,11 +96,11 @@ def test_own_data_has_these_numbers() -> None:
     assert numbers(own("birds")) == {"data": "birds", "labels": None} | PAPER | OWN
 
 
-@pytest.mark.parametrize("build", [digits, cifar10, cifar100, mini_imagenet, svhn])
+@pytest.mark.parametrize("build", [digits, cifar10, cifar10_fast, cifar100, mini_imagenet, svhn])
 def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int], Config]) -> None:
     config = build(1000, 5)
     assert (config.labels, config.seed) == (1000, 5)
-    assert config.name.endswith("-1000")
+    assert "1000" in config.name.split("-")
 
 
 def test_stl10_takes_another_fold_and_another_seed() -> None:

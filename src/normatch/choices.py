@@ -136,7 +136,8 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     _must_be_possible(config)
     corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
     config.augment.must_suit(images=corpus.train.is_images)
-    choices = _Choices(config, frozenset(fixed))
+    # A network that was asked for as "auto" is to be chosen.
+    choices = _Choices(config, frozenset(fixed) - ({"backbone"} if config.backbone == "auto" else set()))
     _choose_network(choices, corpus, device)
     _choose_passes(choices)
     _choose_test_share(choices, corpus)
@@ -237,9 +238,10 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
 
 
 def _choose_alignment(choices: _Choices, corpus: Corpus, split: Split) -> None:
-    """Turn alignment off where the labels are skewed: most likely the items are too."""
+    """Turn alignment off where the labels are skewed: most likely the items are too. Not if its batches are given."""
     counts = label_counts(corpus.train.subset(split.labelled)).values()
-    if getattr(choices.config.settings, "alignment", False) and skewed(counts):
+    aligned_by = choices.fixed & {"settings.alignment", "settings.alignment_batches"}
+    if getattr(choices.config.settings, "alignment", False) and not aligned_by and skewed(counts):
         why = (
             f"labels to learn from are {describe_ratio(counts)}, and alignment makes all classes equally frequent; "
             "--settings.alignment if the unlabelled items are balanced"
@@ -265,10 +267,10 @@ def _choose_steps(choices: _Choices, device: str) -> None:
 
 
 def _choose_epoch(choices: _Choices, epoch: int) -> None:
-    config = choices.config
-    due = {"evaluations": config.evaluate_every, "checkpoints": config.checkpoint_every}
-    what = " and ".join(name for name, every in due.items() if every is None)
-    choices.set("epoch", epoch, f"{math.ceil(config.steps / epoch)} {what or 'epochs'}")
+    config, epochs = choices.config, math.ceil(choices.config.steps / epoch)
+    due = {"evaluation": config.evaluate_every, "checkpoint": config.checkpoint_every}
+    what = [name for name, every in due.items() if every is None] or ["epoch"]
+    choices.set("epoch", epoch, f"{epochs} {' and '.join(name if epochs == 1 else f'{name}s' for name in what)}")
 
 
 def _choose_records(choices: _Choices) -> None:
@@ -286,11 +288,12 @@ def _choose_momentum(choices: _Choices) -> None:
 def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str]) -> Plan:
     config = made.config
     speed = pace(prepare(config, made.corpus))
+    epochs = max(1, config.steps // config.epoch)
     affordable = int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)
-    epochs = max(1, min(config.steps // config.epoch, affordable))
+    evaluations = max(1, min(epochs, affordable))
     every = config.evaluate_every or (config.epoch if "epoch" in fixed else None)
     if every is None:
-        steps = speed.steps_in(minutes, evaluations=epochs)
+        steps = speed.steps_in(minutes, evaluations=evaluations)
     else:
         # The one evaluation is that after the last step.
         steps = speed.steps_in(minutes, evaluations=1, every=every)
@@ -299,6 +302,14 @@ def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str]) -> Plan:
         raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")
     choices = _Choices(config, fixed)
     choices.set("steps", steps, _pace_reason(minutes, speed, every))
+    if every is None and evaluations < min(epochs, steps):
+        # Not by longer epochs, which are also the unit of a method's ramps.
+        why = (
+            f"{evaluations} evaluations, within a fifth of the time" if evaluations > 1 else "after the last step only"
+        )
+        choices.set("evaluate_every", math.ceil(steps / evaluations), why)
+    if config.checkpoint_every is None and epochs > EPOCHS:
+        choices.set("checkpoint_every", math.ceil(steps / EPOCHS), f"{EPOCHS} checkpoints")
     _choose_epoch(choices, math.ceil(steps / epochs))
     _choose_records(choices)
     if made.found:

@@ -97,8 +97,9 @@ def test_a_run_can_start_from_the_network_of_another(contrast: ModuleType, tmp_p
     for start, name in ((tmp_path / "first", "started"), (None, "plain")):
         contrast.Started.start = start
         train(still, tmp_path / name, corpus=corpus())
-    first, started, plain = (
-        load_file(tmp_path / name / "model.safetensors")["head.weight"] for name in ("first", "started", "plain")
-    )
-    torch.testing.assert_close(started, first)
-    assert not torch.allclose(plain, first)
+    first, started, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "started", "plain"))
+    weights = [name for name in first if name.endswith(".weight") and first[name].ndim > 1]
+    assert {name.split(".")[0] for name in weights} == {"backbone", "head"}
+    for name in weights:
+        torch.testing.assert_close(started[name], first[name])
+        assert not torch.allclose(plain[name], first[name])

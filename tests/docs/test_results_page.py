@@ -193,7 +193,9 @@ def claims() -> list[str]:
         f"{100 * decided[39360]:.1f} % at half of a run of 79,872 steps, with {100 * sure_then:.0f} % of the",
         f"one-hot by and by, and ended at {100 * decided[79872]:.1f} %",
         f"it reaches {100 * quick['adaptive'][33792]:.1f} %, as much as one-hot pseudo-labels",
-        f"had {100 * cut_off[52480]:.1f} % after 52,480 of its 79,872 steps",
+        f"had {100 * cut_off[49856]:.1f} % after 49,856 of its 79,872 steps and "
+        f"{100 * cut_off[52480]:.1f} % after 52,480",
+        f"all --data digits`, {len(list((RESULTS / 'reproduce').glob('digits-40-*.json')))} runs)",
         f"are within {max(100 * abs(last(quick[c]) - last(quick['adaptive'])) for c in VARIED):.1f} points of it",
         f"{100 * quick['contrasting'][4800]:.1f} % after 4,800 steps where NorMatch alone has "
         f"{100 * quick['adaptive-decay-1e-3'][5440]:.1f} % after 5,440, and not at the end: "

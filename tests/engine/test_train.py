@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import importlib
 import json
 import os
 import shutil
@@ -24,7 +25,9 @@ from normatch.engine.recorder import Record, Silent
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
 from normatch.evaluate.score import score_run
+from normatch.inference import logits
 from normatch.methods import Embedding, methods
+from normatch.model import Model
 from normatch.recipes import own
 from tests.data.original_formats import random_bytes, save_png
 
@@ -270,6 +273,22 @@ def test_damaged_records_before_others_are_an_error(damage: bytes, tmp_path: Pat
     assert file.read_bytes() == content
 
 
+def test_the_test_set_is_predicted_once_after_the_last_evaluation(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def counting(model: Model, inputs: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(inputs))
+        return logits(model, inputs)
+
+    for module in ("normatch.engine.train", "normatch.engine.loop"):
+        monkeypatch.setattr(importlib.import_module(module), "logits", counting)
+    run = train(tiny_config.replace(steps=4, evaluate_every=4), tmp_path / "run")
+    assert sizes == [360, 40, 360], "the test set and the labels at the last step, then the predictions"
+    assert run.accuracy == list(run.metrics())[-1]["test/accuracy"]
+
+
 def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(40) % 2
@@ -279,6 +298,7 @@ def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Co
     np.savez(path, images=images[:40], labels=labels, test_images=images[40:], test_labels=partly)
     run = train(tiny_config.replace(data=str(path), test_share=0.0, labels=4, steps=2), tmp_path / "run")
     assert run.result["n"] == 6
+    assert run.accuracy == list(run.metrics())[-1]["test/accuracy"]
     assert len((run.path / "predictions.csv").read_text().splitlines()) == 11
 
 

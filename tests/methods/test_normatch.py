@@ -181,6 +181,21 @@ def test_pseudo_labels_are_soft_until_the_decision_and_then_one_hot(adaptive: bo
     assert [same(step, **decided) for step in steps] == [False, False, True, True]
 
 
+def test_the_flow_learns_pseudo_labels_weighted_by_consensus_alone() -> None:
+    def taught(adaptive: bool) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(0)
+        choices = {"pseudo_label": "onehot", "auxiliary_pseudo_labels": True, "means": "normal", "adaptive": adaptive}
+        method = make_method("normatch", **choices)
+        if adaptive:
+            method.state_dict()["adaptive.mean"].fill_(0.9)
+        outcome = method(make_batch(method))
+        return outcome.losses["auxiliary_pseudo"], outcome.losses["unlabelled"]
+
+    (flow, head), (flow_adaptive, head_adaptive) = taught(False), taught(True)
+    assert flow_adaptive == flow > 0
+    assert head_adaptive < head
+
+
 def test_confidence_is_averaged_before_the_decision_already() -> None:
     method = make_method("normatch", decide_after=0.6, adaptive=True)
     before = method.state_dict()["adaptive.mean"].clone()

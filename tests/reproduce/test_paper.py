@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from normatch.errors import UserError
+from normatch.recipes import cifar10_fast
 from normatch.reproduce.paper import STUDIES, Measure, Score, Trial, find_studies
 from tests.reproduce.conftest import ALL_TRIALS
 
@@ -116,6 +117,11 @@ def test_figures_have_the_numbers_of_the_tables() -> None:
         assert own == elsewhere
 
 
+def test_the_fast_study_trains_its_recipe() -> None:
+    (trial,) = STUDIES["fast"].trials()
+    assert trial.config(3) == cifar10_fast(40, 3)
+
+
 @pytest.mark.parametrize("trial", ALL_TRIALS, ids=lambda trial: f"{trial.recipe}-{trial.name}-{trial.epochs}")
 def test_every_trial_is_a_run(trial: Trial) -> None:
     config = trial.config(0)
@@ -142,8 +148,7 @@ def test_a_name_means_one_thing_and_one_thing_has_one_name() -> None:
 def test_all_views_go_through_the_network_together_but_where_that_is_the_question() -> None:
     for trial in ALL_TRIALS:
         settings = dataclasses.asdict(trial.config(0, "digits-40").settings)
-        asked = "shared" if trial.recipe == "cifar10-40-fast" else trial.name
-        assert settings["passes"] == (asked if asked in ("split", "shared") else "joint")
+        assert settings["passes"] == (trial.name if trial.name in ("split", "shared") else "joint")
 
 
 def test_the_analysis_has_neither_alignment_nor_soft_pseudo_labels() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from normatch.config import Config, to_json
-from normatch.data import Corpus, Reading, sources
+from normatch.data import UNKNOWN, Corpus, Reading, sources
 from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
 from normatch.data.split import files_of
@@ -146,13 +146,17 @@ def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
     save_model(loop.step.average.model, run.path)
     corpus, labelled = loop.job.corpus, loop.job.split.labelled
-    if corpus.test is not None:
-        p = logits(loop.step.average.model, loop.pool_of(corpus.test).inputs).softmax(1).cpu()
-        write_predictions(run.path / PREDICTIONS, corpus.test, p)
-    scores = loop.evaluate()
     on = next(iter(loop.held_out), None)
+    accuracy = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
+    if corpus.test is not None:
+        test = loop.pool_of(corpus.test)
+        z = logits(loop.step.average.model, test.inputs)
+        write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
+        if on == "test":
+            correct = z.argmax(1) == test.labels
+            accuracy = correct[test.labels != UNKNOWN].double().mean().item()
     result: dict[str, Any] = {
-        "accuracy": scores[f"{on}/accuracy"] if on else None,
+        "accuracy": accuracy,
         "evaluated_on": on,
         "n": len(loop.held_out[on]) if on else 0,
         "method": loop.config.method,

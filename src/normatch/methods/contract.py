@@ -66,7 +66,7 @@ class PseudoLabels(NamedTuple):
     label: Tensor
     """(μB,) the class."""
     weight: Tensor
-    """(μB,) its weight in the loss, τ of eq. 3."""
+    """(μB,) its weight in the loss; in NorMatch τ of eq. 3, unless settings change it."""
     trusted: Tensor
     """(μB,) bool: whether it is trusted, by consensus or because it reaches the threshold."""
     confidence: Tensor

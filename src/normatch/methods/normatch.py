@@ -81,7 +81,7 @@ class NorMatchSettings(WeakToStrongSettings):
         if self.pseudo_label == "onehot" and self.decide_after != 1:
             raise UserError(
                 f"settings.decide_after is {self.decide_after}, but pseudo-labels are one-hot from the start: "
-                "choose pseudo_label 'soft', or leave it out"
+                "choose pseudo_label 'soft', or a decide_after of 1"
             )
         if self.adaptive and self.pseudo_label == "soft" and self.decide_after == 1:
             raise UserError(
@@ -130,25 +130,25 @@ class NorMatch(WeakToStrong):
         z_labelled, z_weak, z_strong = self.embed(batch)
         p = self.believe(z_weak)
         outputs = self.consensus.outputs(z_labelled, z_weak)
-        weight, agree, auxiliary_confidence = self.consensus.weigh(p, outputs)
-        target, weight = self._decide(p, weight, batch.step)
+        tau, agree, auxiliary_confidence = self.consensus.weigh(p, outputs)
+        target, weight = self._decide(p, tau, batch.step)
 
         logits_labelled, logits_strong = self.classify(z_labelled, z_strong)
         losses = self.losses(logits_labelled, batch.labels, logits_strong, target, weight)
-        pseudo = (p, weight) if self.settings.auxiliary_pseudo_labels else None
+        pseudo = (p, tau) if self.settings.auxiliary_pseudo_labels else None
         auxiliary = self.consensus.losses(outputs, batch.labels, self.settings.num_weight, pseudo)
         grown = ramp(batch.step, self.task.epoch, self.settings.flow_ramp)
         losses |= {name: grown * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
 
-    def _decide(self, p: Tensor, weight: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-        """The pseudo-labels p and their weights τ; after ``decide_after`` of the run they are one-hot, and weighted by
-        confidence as well if ``adaptive`` is on."""
-        decided = weight if self.adaptive is None else weight * self.adaptive(p.amax(1))
+    def _decide(self, p: Tensor, tau: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """What ``losses`` takes as pseudo-labels and weights: p and τ until ``decide_after`` of the run, then p at its
+        largest and, if ``adaptive`` is on, τ times the weight of its confidence, as from the start for one-hot ones."""
+        decided = tau if self.adaptive is None else tau * self.adaptive(p.amax(1))
         if self.settings.decide_after == 1:
             return p, decided
         late = step >= round(self.settings.decide_after * self.task.steps)
-        return torch.where(late, targets(p, one_hot=True), p), torch.where(late, decided, weight)
+        return torch.where(late, targets(p, one_hot=True), p), torch.where(late, decided, tau)
 
     @property
     def last_start(self) -> int:
