@@ -24,6 +24,7 @@ from normatch.engine.bench import Pace
 from normatch.errors import UserError
 from normatch.evaluate.score import score_run
 from normatch.methods.normatch import NorMatchSettings
+from tests.data.original_formats import save_png
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
 
@@ -502,3 +503,12 @@ def test_unlabelled_pictures_elsewhere(tmp_path: Path) -> None:
         assert len(split["labelled"]) == 12
         assert len(split["unlabelled"]) == 15
         assert json.loads((out / "config.json").read_text())["unlabelled"] == str(tmp_path / "more")
+
+
+def test_pictures_added_to_a_recipe_are_counted(tmp_path: Path) -> None:
+    for i in range(3):
+        save_png(tmp_path / "more" / f"{i}.png", np.full((8, 8, 1), i, np.uint8))
+    config = recipes.digits().replace(unlabelled=tmp_path / "more", device="cpu")
+    said = plan(config, tmp_path / "run").describe()
+    assert "digits: 10 classes, 1,797 labelled, 3 unlabelled" in said
+    assert plan(recipes.digits(), tmp_path / "run").describe() == ""

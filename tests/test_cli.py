@@ -1,5 +1,6 @@
 """The command line as a person meets it: verbs, one-line errors, exit codes, JSON."""
 
+import contextlib
 import csv
 import errno
 import io
@@ -18,6 +19,8 @@ from normatch.arguments import parse_run
 from normatch.cli import main
 from normatch.cli.main import VERBS
 from normatch.data import sources
+from normatch.engine import Run
+from normatch.engine.progress import Progress, quiet
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.nets import backbones
@@ -161,6 +164,19 @@ def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -
     assert all(row["summary"] for row in rows)
     assert main(["list", what]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(names)
+
+
+def test_a_resumed_run_keeps_its_name(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+
+    def shown(name: str) -> contextlib.AbstractContextManager[Progress]:
+        names.append(name)
+        return contextlib.nullcontext(quiet)
+
+    monkeypatch.setattr("normatch.cli.train.shown", shown)
+    assert main(["train", "--out", str(run), "--resume", "--name", "other"]) == 0
+    assert names == [f"{Run.open(run).config.name} normatch"]
+    assert "other" not in names[0]
 
 
 def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

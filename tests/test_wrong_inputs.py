@@ -232,7 +232,7 @@ WRONG = {
     "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
     "a setting of another method": Wrong(
         "train --method fixmatch --settings.consensus min",
-        "train: Unrecognized options: --settings.consensus, min; see normatch train --help",
+        "train: Unrecognized options: --settings.consensus, min; see normatch train --method fixmatch --help",
     ),
     "no name": Wrong("train --name ''", "name is '': give a name"),
     "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
@@ -395,6 +395,12 @@ WRONG = {
     "a class name twice": Wrong(
         "train --data x.npz", "classes has 'a' twice", arrays(x=vectors(), y=Y, classes=np.array(["a", "a"]))
     ),
+    "two arrays of images": Wrong(
+        "train --data x.npz", "has 'images' and 'x', which mean the same", arrays(x=vectors(), images=vectors(), y=Y)
+    ),
+    "an array to test on by another name": Wrong(
+        "train --data x.npz", "has x_val, y_val, which are not read", arrays(x=vectors(), y=Y, x_val=vectors(), y_val=Y)
+    ),
     "no array labels": Wrong("train --data x.npz", "it must have", arrays(x=vectors())),
     "no known array label": Wrong("train --data x.npz", "no labelled item", arrays(x=vectors(), y=Y * 0 - 1)),
     "objects": Wrong("train --data x.npz", "plain arrays only", arrays(x=np.array([[{}]] * 20), y=Y)),
@@ -515,6 +521,16 @@ WRONG = {
     ),
     "a format of export": Wrong("export run --format tf", "tf", uses="digits"),
     "a kind of table": Wrong("predict run x.png --out x.txt", "ends in .csv or .parquet", uses="digits"),
+    "a page over another file": Wrong(
+        "report run --out notes.txt --device cpu", "notes.txt exists already", and_file("notes.txt", "keep"), "digits"
+    ),
+    "a sheet over a picture": Wrong(
+        "data inspect pets --sheet pets/cat/0.png", "pets/cat/0.png exists already: choose another name", pets
+    ),
+    "a result over another file": Wrong(
+        "bench --out notes.txt", "notes.txt exists already", and_file("notes.txt", "x")
+    ),
+    "a page and its numbers": Wrong("report run --json --out page.html", "give one of them", uses="digits"),
     "no run to report": Wrong("report nowhere", "nowhere is no run"),
     "one run to compare with nothing": Wrong("compare nowhere", "compare needs at least two"),
     "no run to predict with": Wrong("predict nowhere x.png", "nowhere"),

@@ -45,7 +45,9 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
                 p for p in inspect.signature(kind).parameters.values() if not dataclasses.is_dataclass(p.annotation)
             ]
             flags = [f"--{p.name.replace('_', '-')}" for p in single]
-            raise UserError(f"{verb}: {_one_line(shown.getvalue(), flags)}; see normatch {verb} --help") from None
+            method = _value_of(argv, "--method")
+            there = f"{verb} --method {method}" if method and "--settings." in shown.getvalue() else verb
+            raise UserError(f"{verb}: {_one_line(shown.getvalue(), flags)}; see normatch {there} --help") from None
         raise
     return parsed() if inspect.isfunction(kind) else parsed
 

@@ -112,7 +112,7 @@ def plan(
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
     made = choose(config, fixed, reading) if automatic else _from_recipe(config, fixed, reading)
-    return made if minutes is None else _within_minutes(made, minutes, fixed)
+    return made if minutes is None else _within_minutes(made, minutes, fixed, automatic)
 
 
 def _fixed(config: Config, named: Collection[str]) -> frozenset[str]:
@@ -127,7 +127,8 @@ def _from_recipe(config: Config, fixed: frozenset[str], reading: Reading) -> Pla
     _choose_records(choices)
     corpus = open_corpus(config, reading)
     config.augment.must_suit(images=corpus.train.is_images)
-    return Plan(choices.config, corpus, chosen=tuple(choices.made))
+    found = _found(config, corpus) if config.unlabelled is not None else ""
+    return Plan(choices.config, corpus, found, tuple(choices.made))
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
@@ -285,7 +286,7 @@ def _choose_momentum(choices: _Choices) -> None:
     choices.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
 
 
-def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str]) -> Plan:
+def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str], automatic: bool) -> Plan:
     config = made.config
     speed = pace(prepare(config, made.corpus))
     epochs = max(1, config.steps // config.epoch)
@@ -312,7 +313,7 @@ def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str]) -> Plan:
         choices.set("checkpoint_every", math.ceil(steps / EPOCHS), f"{EPOCHS} checkpoints")
     _choose_epoch(choices, math.ceil(steps / epochs))
     _choose_records(choices)
-    if made.found:
+    if automatic:
         _choose_momentum(choices)
     changed = {name for name, *_ in choices.made}
     earlier = tuple(choice for choice in made.chosen if choice[0] not in changed)

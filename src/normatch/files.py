@@ -43,7 +43,7 @@ def must_be_free(path: Path, *, force: bool = False) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the name of a file")
     if path.exists() and not force:
-        raise UserError(f"{path} exists already: choose another --out, or replace it with --force")
+        raise UserError(f"{path} exists already: choose another name, or replace it with --force")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise UserError(f"cannot write {path}: {path.parent} is no folder that can be written to; choose another place")
 

@@ -49,7 +49,12 @@ def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
 
 def test_missing_files_are_named_with_folder_and_remedy(tmp_path: Path) -> None:
     message = complaint("cifar10", tmp_path)
-    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), f"in {tmp_path}:", "`normatch data get cifar10`"):
+    for part in (
+        "cifar-10-python.tar.gz",
+        str(tmp_path / "cifar10"),
+        f"in {tmp_path}:",
+        f"`normatch data get cifar10 --root {tmp_path}`",
+    ):
         assert part in message
     # Where some are, only the others are asked for.
     unpack(tmp_path, "cifar-10-batches-bin", {"data_batch_1.bin": b""})
@@ -195,6 +200,8 @@ def test_find_images(tmp_path: Path) -> None:
         ("path,label\na.png,-1.0\n", "line 2: the label is '-1.0'; leave it empty"),
         ("path,label\na.png,NaN\n", "line 2: the label is 'NaN'; leave it empty"),
         ("path,label\na.png,<NA>\n", "line 2: the label is '<NA>'; leave it empty"),
+        ("path,label\na.png,NA\n", "line 2: the label is 'NA'; leave it empty"),
+        ("path,label\na.png,null\n", "line 2: the label is 'null'; leave it empty"),
         ("path,label\na.png,Unlabeled\n", "line 2: the label is 'Unlabeled'; leave it empty"),
     ],
 )
@@ -284,3 +291,14 @@ def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
     with (tmp_path / "data.npz").open("wb") as file:
         np.save(file, np.zeros(3))
     assert "is not an .npz file" in complaint(tmp_path / "data.npz")
+
+
+def test_the_arrays_of_keras_are_read(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (9, 8, 8), np.uint8)
+    labels = np.arange(9) % 3
+    path = tmp_path / "mnist.npz"
+    np.savez(path, x_train=images[:6], y_train=labels[:6], x_test=images[6:], y_test=labels[6:])
+    corpus = load_corpus(str(path))
+    assert corpus.test is not None
+    np.testing.assert_array_equal(corpus.train.inputs[..., 0], images[:6])
+    np.testing.assert_array_equal(corpus.test.labels, labels[6:])

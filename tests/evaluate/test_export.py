@@ -113,7 +113,7 @@ def test_an_existing_file_is_replaced_only_by_force(run: Path, capsys: pytest.Ca
     path = run / "model.pt2"
     path.write_text("mine")
     assert main(["export", str(run), "--format", "torch"]) == 2
-    assert "model.pt2 exists already: choose another --out, or replace it with --force" in capsys.readouterr().err
+    assert "model.pt2 exists already: choose another name, or replace it with --force" in capsys.readouterr().err
     assert path.read_text() == "mine"
     assert main(["export", str(run), "--format", "torch", "--force"]) == 0
     said = capsys.readouterr()

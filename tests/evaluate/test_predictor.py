@@ -110,7 +110,26 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     """Not as a broken image that might be removed."""
     with pytest.raises(UserError, match="is a folder: give the images in it"):
         predictor().predict(tmp_path)
-    with pytest.raises(UserError, match="inputs hold a ndarray: give paths of images, or one array"):
-        predictor().predict([IMAGES[0]])
-    with pytest.raises(UserError, match="inputs hold a Image: give paths of images, or one array"):
-        predictor().predict(Image.new("L", (8, 8)))  # type: ignore[arg-type]
+    for inputs, kind in (([IMAGES[0]], "ndarray"), ([Image.new("L", (8, 8)), "a.png"], "Image")):
+        with pytest.raises(UserError, match=f"inputs hold a {kind}: give paths of images, images of Pillow's"):
+            predictor().predict(inputs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
+def test_an_image_of_pillow_is_read_as_its_file(tmp_path: Path, mode: str) -> None:
+    model, paths = predictor(), []
+    for i, size in enumerate(((8, 8), (20, 11), (9, 30))):
+        grey = np.random.default_rng(i).integers(0, 256, size, np.uint8)
+        image = Image.fromarray(grey.astype(np.uint16) * 257) if mode == "I;16" else Image.fromarray(grey).convert(mode)
+        assert image.mode == mode
+        paths.append(tmp_path / f"{i}.png")
+        image.save(paths[-1])
+    images = [Image.open(path) for path in paths]
+    np.testing.assert_array_equal(model.predict_proba(images), model.predict_proba(paths))
+    assert model.predict(images[1]) == model.predict(paths[1])
+    assert [row.item for row in model.label(images)] == [0, 1, 2]
+
+
+def test_an_image_of_pillow_without_a_range_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"cannot use an image of mode F and size \(8, 8\): its pixels are"):
+        predictor().predict(Image.new("F", (8, 8)))

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from normatch.cli import main
 from normatch.engine import train
 from normatch.engine.run import Moved
 from normatch.errors import UserError
-from normatch.evaluate.score import score_run
+from normatch.evaluate.score import score_run, unlike_before
 from normatch.recipes import own
 from normatch.report import numbers_of
 from tests.data.original_formats import save_png
@@ -42,7 +43,7 @@ def test_without_a_test_set_validation_items_are_scored_while_all_items_are_ther
     scored = score_run(run.path, device="cpu")
     assert (scored["evaluated_on"], scored["n"], scored["accuracy"]) == ("validation", 12, run.result["accuracy"])
     np.savez(data, x=x[:-1], y=labels[:-1])
-    with pytest.raises(UserError, match="it has fewer items now"):
+    with pytest.raises(UserError, match="items were added, removed or given a label"):
         score_run(run.path, device="cpu")
 
 
@@ -123,5 +124,20 @@ def test_other_data_is_named_as_it_was_given(tmp_path: Path) -> None:
     np.savez(other, x=x[:9], y=labels[:9])
     config = own(str(own_data)).replace(steps=2, epoch=1, batch=6, ratio=1, device="cpu", test_share=0.2)
     run = train(config, tmp_path / "run")
-    with pytest.raises(UserError, match=r"other\.npz is not the data that .*run was trained on: it has fewer items"):
+    with pytest.raises(UserError, match=r"other\.npz is not the data that .*run was trained on: items were added"):
         score_run(run.path, moved=Moved(str(other)), device="cpu")
+
+
+def test_scores_unlike_those_at_the_end_are_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = np.arange(200) % 2
+    images = np.where(labels[:, None, None] == 1, 220, 30).astype(np.uint8) * np.ones((200, 8, 8), np.uint8)
+    data, run = tmp_path / "data.npz", tmp_path / "run"
+    np.savez(data, images=images, labels=labels)
+    config = own(str(data)).replace(steps=30, epoch=10, batch=8, ratio=1, device="cpu", test_share=0.5)
+    assert (train(config, run).accuracy or 0) > 0.9
+    for pixels, changed in ((images, False), (255 - images, True)):
+        np.savez(data, images=pixels, labels=labels)
+        assert main(["eval", str(run), "--device", "cpu"]) == 0
+        said = capsys.readouterr().err
+        assert ("when the run ended: the items look different now" in said) == changed
+    assert unlike_before(run, {"evaluated_on": "validation", "n": 100, "accuracy": 0.0}) is None

@@ -145,7 +145,7 @@ def test_a_table_that_exists_is_replaced_only_by_force(
     run: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("out.csv").write_text("mine")
-    assert "out.csv exists already: choose another --out, or replace it with --force" in error_of(
+    assert "out.csv exists already: choose another name, or replace it with --force" in error_of(
         capsys, "predict", run, "images.npy", "--out", "out.csv"
     )
     # An error on the way leaves the old one too.

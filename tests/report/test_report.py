@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 
 def page_of(run: Path, tmp_path: Path) -> Page:
-    return Page(write_report(run, tmp_path / "page.html", device="cpu"))
+    return Page(write_report(run, tmp_path / "page.html", device="cpu", force=True))
 
 
 def check_page(path: Path) -> Page:

@@ -108,7 +108,8 @@ def test_without_any_data_all_of_it_is_named_with_what_can_stand_in(tmp_path: Pa
         return str(caught.value)
 
     assert complaint("table1").endswith(
-        "run `normatch data get cifar10`, or put it there; or put digits in place of cifar10 with --data digits"
+        f"run `normatch data get cifar10 --root {tmp_path / 'empty'}`, or put it there; "
+        "or put digits in place of cifar10 with --data digits"
     )
     every = complaint("all")
     assert "; cifar100, stl10, mini-imagenet cannot be read either; or put digits in place of cifar10" in every

@@ -22,11 +22,12 @@ def main(argv: list[str]) -> None:
         "compare": option(str | None, None, "Another method to time in the same run."),
         "items": option(int | None, None, "Noise images in place of a named data set; by default a few steps' worth."),
         "out": option(Path | None, None, "JSON file to keep the result in."),
+        "force": option(bool, False, "Replace --out if it exists."),
         "json": option(bool, False, "Print a JSON array with an object for each method."),
     }
     config, given = parse_run("bench", argv, own)
     if given.out:
-        must_be_free(given.out, force=True)
+        must_be_free(given.out, force=given.force)
     made = Plan(config)
     if given.recipe is None:
         # Time the settings that `normatch train` would choose.

@@ -17,16 +17,17 @@ def main(argv: list[str]) -> None:
     parse(verb, "compare", argv)
 
 
-def verb(runs: Positional[tuple[Path, ...]], out: Path | None = None, json: bool = False) -> None:
+def verb(runs: Positional[tuple[Path, ...]], out: Path | None = None, force: bool = False, json: bool = False) -> None:
     """Compare finished runs from their folders; the data is not needed.
 
     Args:
         runs: Folders of the runs.
         out: HTML page to write as well.
+        force: Replace --out if it exists.
         json: Print one JSON object.
     """
     comparison = compare_runs(runs)
-    page = write_comparison(comparison, out) if out else None
+    page = write_comparison(comparison, out, force=force) if out else None
     print(jsonlib.dumps(to_json(comparison)) if json else describe(comparison))
     if page and not json:
         print(f"\n{page}")

@@ -37,6 +37,7 @@ def inspect_(
     unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
     root: Path | None = None,
     sheet: Path | None = None,
+    force: bool = False,
     cache: bool = True,
     json: bool = False,
 ) -> None:
@@ -47,11 +48,14 @@ def inspect_(
         unlabelled: A folder of more images without labels.
         root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
         sheet: Image file to write: some pictures of each class under its name.
+        force: Replace --sheet if it exists.
         cache: Keep decoded images for the next time: see normatch data cache.
         json: Print one JSON object, with all files and groups.
     """
     with decoding() as on_decoded:
-        report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, reading=Reading(cache, on_decoded))
+        report = inspect(
+            data, root, unlabelled=unlabelled, sheet=sheet, force=force, reading=Reading(cache, on_decoded)
+        )
     print(jsonlib.dumps(report) if json else describe(report))
 
 

@@ -1,6 +1,7 @@
 """``normatch eval``: score a finished run on its held-out items."""
 
 import json as jsonlib
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +12,7 @@ from normatch.bars import decoding
 from normatch.data import Reading
 from normatch.device import Device
 from normatch.engine.run import Moved
-from normatch.evaluate.score import describe, score_run
+from normatch.evaluate.score import describe, score_run, unlike_before
 
 __all__ = ["main"]
 
@@ -46,3 +47,6 @@ def verb(
     with decoding() as on_decoded:
         report = score_run(run, on=on, moved=moved, device=device, reading=Reading(cache, on_decoded))
     print(jsonlib.dumps(report) if json else describe(report))
+    remark = unlike_before(run, report)
+    if remark is not None:
+        print(f"! {remark}", file=sys.stderr)

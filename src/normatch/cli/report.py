@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 from normatch.arguments import parse
 from normatch.device import Device
 from normatch.engine.run import Moved
+from normatch.errors import UserError
 from normatch.report import numbers_of, write_report
 
 __all__ = ["main"]
@@ -27,6 +28,7 @@ def verb(
     unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
     data_root: Path | None = None,
     device: Device = "auto",
+    force: bool = False,
     json: bool = False,
 ) -> None:
     """Write the report of a finished run as one self-contained HTML page.
@@ -38,10 +40,13 @@ def verb(
         unlabelled: The folder of more images without labels, if it has moved.
         data_root: Folder that holds the data sets' files, if it has moved.
         device: Where to compute.
+        force: Replace --out if it exists.
         json: Print the numbers of the page as one JSON object instead.
     """
     moved = Moved(data, unlabelled, data_root)
+    if json and out is not None:
+        raise UserError("out is a page, and json prints the numbers instead of it: give one of them")
     if json:
         print(jsonlib.dumps(numbers_of(run, moved=moved, device=device)))
     else:
-        print(write_report(run, out, moved=moved, device=device, tell=partial(print, file=sys.stderr)))
+        print(write_report(run, out, moved=moved, device=device, force=force, tell=partial(print, file=sys.stderr)))

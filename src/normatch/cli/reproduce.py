@@ -35,7 +35,8 @@ def verb(
     continues when called again: finished runs are not repeated.
 
     Args:
-        name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), or all.
+        name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), fast (the recipe
+            cifar10-40-fast), or all.
         budget: full (the paper's schedule), 300 (epochs at most), quick (to see it work), the minutes that each run
             may take here, or a number of steps such as 20480steps. The schedule is scaled to it.
         seeds: Label seeds; every row is trained once with each.

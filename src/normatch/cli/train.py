@@ -39,7 +39,8 @@ def main(argv: list[str]) -> None:
     print(made.describe(), end="", flush=True)
     config = with_absolute_paths(made.config)
     try:
-        with shown(f"{config.name} {config.method}") as progress:
+        # A run that is resumed keeps its name.
+        with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
             run = run_training(
                 config,
                 given.out,

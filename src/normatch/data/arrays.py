@@ -1,5 +1,6 @@
 """An ``.npz`` file of images or feature vectors and their labels."""
 
+import itertools
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,13 +14,27 @@ from normatch.errors import UserError, reason
 
 __all__ = ["read_arrays"]
 
+NAMES = (
+    ("images", "x", "x_train"),
+    ("labels", "y", "y_train"),
+    ("test_images", "test_x", "x_test"),
+    ("test_labels", "test_y", "y_test"),
+)
+"""The names that the inputs and labels to train on, and those to test on, may have."""
+
 
 def read_arrays(path: Path) -> Corpus:
     """Read ``images`` or ``x`` and ``labels`` or ``y`` (−1 where unknown), and optionally the same with the prefix
-    ``test_`` and ``classes``, their names. Images are uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
+    ``test_`` and ``classes``, their names; also Keras' ``x_train``, ``y_train``, ``x_test`` and ``y_test``. Images are
+    uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     content = _load(path)
-    inputs, labels = _first(content, "images", "x"), _first(content, "labels", "y")
-    test_inputs, test_labels = _first(content, "test_images", "test_x"), _first(content, "test_labels", "test_y")
+    inputs, labels, test_inputs, test_labels = (_the_one(path, content, names) for names in NAMES)
+    others = sorted(set(content) - set(itertools.chain(("classes",), *NAMES)))
+    if test_inputs is None and any("test" in name.lower() or "val" in name.lower() for name in others):
+        raise UserError(
+            f"{path} has {', '.join(others)}, which are not read: call items to test on 'test_images' and "
+            "'test_labels', or leave them out"
+        )
     if inputs is None or labels is None:
         has = ", ".join(sorted(content)) or "nothing"
         raise UserError(f"{path} has {has}: it must have 'images' (or 'x') and 'labels' (or 'y')")
@@ -58,8 +73,12 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
 
 
-def _first(content: dict[str, NDArray[Any]], *names: str) -> NDArray[Any] | None:
-    return next((content[name] for name in names if name in content), None)
+def _the_one(path: Path, content: dict[str, NDArray[Any]], names: tuple[str, ...]) -> NDArray[Any] | None:
+    """The array that has one of the names; UserError if several have."""
+    found = [name for name in names if name in content]
+    if len(found) > 1:
+        raise UserError(f"{path} has {' and '.join(map(repr, found))}, which mean the same: leave one out")
+    return content[found[0]] if found else None
 
 
 def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:

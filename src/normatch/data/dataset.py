@@ -18,6 +18,9 @@ UNKNOWN = -1
 SETS = ("test", "val", "valid", "validation")
 """Usual names of a set of pictures to test on, which a class hardly has."""
 
+NOTHING = ("none", "unknown", "?")
+"""Names that a class may have, but that more often say that the class is not known."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -103,13 +106,15 @@ class Corpus:
 
 
 def doubtful_names(classes: Iterable[str]) -> list[str]:
-    """Remarks on names that are most likely a mistake: classes that differ only in case or blanks and may be one, and
-    classes named like a set of pictures.
+    """Remarks on names that are most likely a mistake: classes that differ only in case or blanks and may be one,
+    classes named like a set of pictures, and classes named as if they were none.
 
     >>> doubtful_names(["Cat", "dog", "CAT "])
     ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]
     >>> doubtful_names(["cat", "dog", "Val"])
     ["'Val' is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"]
+    >>> doubtful_names(["cat", "dog", "Unknown"])
+    ["'Unknown' is read as a class: if it says that the class is not known, leave these items without a label"]
     """
     groups: dict[str, list[str]] = {}
     for name in sorted(classes):
@@ -120,10 +125,15 @@ def doubtful_names(classes: Iterable[str]) -> list[str]:
         for names in groups.values()
         if len(names) > 1
     ]
-    sets = [
-        f"{name!r} is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"
+    doubts = {
+        SETS: "if its pictures are to test on, sort them into test/<class> beside train/<class>",
+        NOTHING: "if it says that the class is not known, leave these items without a label",
+    }
+    mistaken = [
+        f"{name!r} is read as a class: {doubt}"
+        for names_meant, doubt in doubts.items()
         for key, names in groups.items()
         for name in names
-        if key in SETS
+        if key in names_meant
     ]
-    return alike + sets
+    return alike + mistaken

@@ -55,15 +55,17 @@ def inspect(
     *,
     unlabelled: Path | None = None,
     sheet: Path | None = None,
+    force: bool = False,
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """Report on a folder, a CSV manifest, an ``.npz`` or a named data set; ``sheet`` is a contact sheet to write.
 
     Two items are duplicates if their pixels are equal, and near duplicates if they look alike
-    (:mod:`normatch.images.likeness`). Nothing is changed, and unreadable files are only listed.
+    (:mod:`normatch.images.likeness`). Nothing is changed, except that ``force`` replaces a sheet that exists, and
+    unreadable files are only listed.
     """
     if sheet is not None:
-        must_be_drawable(sheet)
+        must_be_drawable(sheet, force=force)
     unlabelled = unlabelled.expanduser() if unlabelled else None
     listings = find_listings(data, "skip")
     if listings is None:
@@ -223,7 +225,7 @@ def _remarks(report: dict[str, Any]) -> list[str]:
         found = [describe_skew(trained), None if testable else too_few(trained)]
         remarks += [remark for remark in found if remark]
     if not report["unlabelled"] and report["labelled"]:
-        remarks.append("no unlabelled items: training can only learn from the labelled ones")
+        remarks.append("no unlabelled items: with --labels N, training takes N labels and all else as unlabelled")
     untrained = [entry for entry in report["classes"] if not entry["train"]]
     tested = [entry["name"] for entry in untrained if entry["test"]]
     if tested:

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,7 +117,10 @@ def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
     for incomplete in missing:
         if incomplete.partial:
             raise incomplete
-    raise UserError(missing[0].message(f"{missing[0].where} and in {root}"))
+    message = missing[0].message(f"{missing[0].where} and in {root}")
+    if root != data_root():
+        message = message.replace(get := f"data get {name}", f"{get} --root {shlex.quote(str(root))}")
+    raise UserError(message)
 
 
 def _resized(corpus: Corpus, size: int | None) -> Corpus:

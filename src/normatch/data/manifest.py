@@ -18,8 +18,9 @@ EXAMPLE = ("cats/1.png", "cat")
 Row = dict[Any, Any]
 """A row of the CSV file by column; the key None holds surplus values, and a missing value is None."""
 
-NO_CLASS = frozenset({"-1", "-1.0", "nan", "<na>", *UNLABELLED})
-"""Ways in which arrays, data frames and folders mark an unknown label; refused as ambiguous with a class name."""
+NO_CLASS = frozenset({"-1", "-1.0", "nan", "na", "n/a", "<na>", "null", *UNLABELLED})
+"""Ways in which arrays, data frames, other programs and folders mark an unknown label; refused as ambiguous with a
+class name."""
 
 SPLITS = frozenset({"split", "set", "subset", "fold", "partition"})
 """Columns that say, in other programs, which rows are for testing; refused, since all rows would be trained on."""

@@ -56,8 +56,7 @@ def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers
         raise UserError(f"{changed}: {gone} is gone; restore it")
     used = np.concatenate([split.labelled, split.unlabelled, split.validation])
     if used.max() >= len(train) or not run.has_files_of(corpus):
-        others = "items were added, removed or given a label" if run.files else "it has fewer items now"
-        raise UserError(f"{changed}: {others}; restore them")
+        raise UserError(f"{changed}: items were added, removed or given a label; restore them")
     if answers is not None:
         test = corpus.test
         must_be_labelled_alike(run, corpus, test.labels if test is not None else np.zeros(0, np.int64), answers)

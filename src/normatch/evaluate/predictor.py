@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,14 +14,18 @@ from normatch.data import UNKNOWN, Files, Items, OnBad, Rows
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named
+from normatch.images.decode import fit_upright
 from normatch.inference import contiguous
 from normatch.model import Model
 from normatch.weights import load_model
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 __all__ = ["BATCH", "Inputs", "Prediction", "Predictor", "load"]
 
-Inputs = NDArray[Any] | str | Path | Sequence[str | Path]
-"""uint8 images (N, H, W[, C]), feature vectors (N, D), or image files."""
+Inputs: TypeAlias = "NDArray[Any] | str | Path | Image.Image | Sequence[str | Path] | Sequence[Image.Image]"
+"""uint8 images (N, H, W[, C]), feature vectors (N, D), image files, or images of Pillow's."""
 
 BATCH = 256
 
@@ -57,7 +61,7 @@ def load(run: Path | str, device: str = "cpu") -> "Predictor":
 
 
 class Predictor:
-    """Predicts classes of images (N, H, W[, C]) uint8, feature vectors (N, D), or image files.
+    """Predicts classes of images (N, H, W[, C]) uint8, feature vectors (N, D), image files, or images of Pillow's.
 
     Inputs go through the model ``batch`` at a time; of files, no more than two batches are in memory at once.
     """
@@ -111,11 +115,20 @@ class Predictor:
         shape = self.model.spec.shape
         if isinstance(inputs, np.ndarray):
             return Rows(inputs, shape)
+        from PIL import Image
+
+        several = list(inputs) if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]
+        pictures = [given for given in several if isinstance(given, Image.Image)]
+        if pictures and len(pictures) == len(several) and len(shape) == 3:
+            channels, height, width = shape
+            fitted = [fit_upright(picture, (height, width), 1 if channels == 1 else 3) for picture in pictures]
+            return Rows(np.stack(fitted), shape)
         paths: list[Path] = []
-        for given in inputs if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]:
+        for given in several:
             if not isinstance(given, str | os.PathLike):
                 raise UserError(
-                    f"inputs hold a {type(given).__name__}: give paths of images, or one array of all items"
+                    f"inputs hold a {type(given).__name__}: give paths of images, images of Pillow's, or one array of "
+                    "all items"
                 )
             if os.path.isdir(given):
                 raise UserError(

@@ -17,7 +17,7 @@ from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 from normatch.significance import describe_accuracy
 
-__all__ = ["describe", "held_out", "score_run"]
+__all__ = ["describe", "held_out", "score_run", "unlike_before"]
 
 HELD_OUT: tuple[Literal["test", "validation"], ...] = ("test", "validation")
 """The kinds of held-out items; the first that a run has is scored."""
@@ -81,6 +81,19 @@ def describe(report: dict[str, Any]) -> str:
         for entry in report["per_class"]
     ]
     return "\n".join(lines)
+
+
+def unlike_before(path: Path, report: dict[str, Any]) -> str | None:
+    """A remark if the scores of a finished run are more than a hundredth of the items from those that it ended with."""
+    run = Run.open(path)
+    if not run.finished:
+        return None
+    then = run.result
+    if (then["evaluated_on"], then["n"]) != (report["evaluated_on"], report["n"]):
+        return None
+    if abs(report["accuracy"] - then["accuracy"]) * then["n"] <= max(1, 0.01 * then["n"]):
+        return None
+    return f"it was {then['accuracy']:.2%} when the run ended: the items look different now, or are read differently"
 
 
 def held_out(

@@ -26,6 +26,7 @@ __all__ = [
     "Unreadable",
     "decode",
     "fit",
+    "fit_upright",
     "header",
     "memory_for",
     "open_upright",
@@ -73,6 +74,18 @@ def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint
         if size is not None:
             image = fit(image, *((size, size) if isinstance(size, int) else size))
         return np.array(image, np.uint8).reshape(image.height, image.width, channels)
+
+
+def fit_upright(image: "Image.Image", size: Size, channels: Channels) -> NDArray[np.uint8]:
+    """An image of Pillow's as (H, W, C), as if its file had been decoded."""
+    from PIL import ImageOps
+
+    try:
+        plain = _plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+    except Exception as error:  # as in open_upright
+        raise BadImages(f"cannot use an image of mode {image.mode} and size {image.size}: {reason(error)}") from error
+    fitted = fit(plain, *((size, size) if isinstance(size, int) else size))
+    return np.array(fitted, np.uint8).reshape(fitted.height, fitted.width, channels)
 
 
 @contextmanager

@@ -28,13 +28,13 @@ FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "Noto
 """System fonts to try for titles that are not ASCII: Pillow's built-in font has ASCII only."""
 
 
-def must_be_drawable(path: Path) -> None:
+def must_be_drawable(path: Path, *, force: bool = False) -> None:
     """Raise UserError unless a sheet can be written to ``path``; to be called before all images are read."""
     from PIL import Image
 
     if path.suffix.lower() not in Image.registered_extensions():
         raise UserError(f"sheet is {str(path)!r}: give a file name that ends in .png or .jpg")
-    must_be_free(path, force=True)
+    must_be_free(path, force=force)
 
 
 def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> None:

@@ -25,14 +25,17 @@ def write_report(
     *,
     moved: Moved = STAYED,
     device: Device = "auto",
+    force: bool = False,
     tell: Callable[[str], object] = lambda _: None,
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and return its path.
 
-    ``tell`` is called with a sentence if the data could not be read, which the page then lacks.
+    An earlier ``RUN/report.html`` is replaced; another file that exists only with ``force``. ``tell`` is called with a
+    sentence if the data could not be read, which the page then lacks.
     """
-    place = out or Run.open(run).path / "report.html"
-    must_be_free(place, force=True)
+    usual = Run.open(run).path / "report.html"
+    place = out or usual
+    must_be_free(place, force=force or place.resolve() == usual.resolve())
     evidence = gather(run, moved, device)
     if evidence.gone is not None:
         tell(evidence.gone_or(""))
@@ -47,9 +50,9 @@ def numbers_of(run: Path, *, moved: Moved = STAYED, device: Device = "auto") -> 
     return numbers
 
 
-def write_comparison(comparison: Comparison, out: Path) -> Path:
-    """Write the page of a comparison."""
-    must_be_free(out, force=True)
+def write_comparison(comparison: Comparison, out: Path, *, force: bool = False) -> Path:
+    """Write the page of a comparison; a file that exists is replaced only with ``force``."""
+    must_be_free(out, force=force)
     write_page(out, comparison_page(comparison))
     return out
 
