@@ -132,6 +132,12 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert f"class folder {tmp_path / 'ape'} has no images" in complaint(tmp_path)
     save_png(tmp_path / "ape" / "deep" / "1.png", random_bytes(9, 9, 3))
     assert f"class folder {tmp_path / 'ape'} has folders in it" in complaint(tmp_path)
+    for i in range(5):
+        (tmp_path / f"empty{i}").mkdir()
+    named = ", ".join(str(tmp_path / f"empty{i}") for i in range(3))
+    assert complaint(tmp_path).endswith(f"; {named}, 2 more cannot be read either")
+    for i in range(5):
+        (tmp_path / f"empty{i}").rmdir()
     save_png(tmp_path / "Train" / "bee" / "1.png", random_bytes(9, 9, 3))
     assert f"{tmp_path / 'Train'} has folders in it: if it is no class, call it 'train'" in complaint(tmp_path)
 

@@ -28,6 +28,9 @@ __all__ = [
 UNLABELLED = ("unlabeled", "unlabelled")
 PARTS = ("train", "test")
 
+SHOWN = 3
+"""Most folders that an error names besides the first."""
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -97,6 +100,7 @@ def list_folder(where: Path) -> Listing:
         )
     paths: list[Path] = []
     names: list[str] = []
+    wrong: list[tuple[Path, str]] = []
     for folder in _folders(where):
         if not _is_unlabelled(folder):
             images = _images(folder)
@@ -113,13 +117,18 @@ def list_folder(where: Path) -> Listing:
                 )
             if not images or _folders(folder):
                 # Do not take a folder of folders, such as "validation", for a class.
-                has = "folders in it" if _folders(folder) else f"no images{_others_in(folder)}"
-                raise UserError(
-                    f"class folder {folder} has {has}: the images of a class lie directly in its folder "
-                    f"({', '.join(sorted(SUFFIXES))})"
-                )
+                wrong.append((folder, "folders in it" if _folders(folder) else f"no images{_others_in(folder)}"))
             paths += images
             names += [folder.name] * len(images)
+    if wrong:
+        (first, has), *others = wrong
+        shown = [str(folder) for folder, _ in others[:SHOWN]]
+        shown += [f"{len(others) - SHOWN:,} more"] if len(others) > SHOWN else []
+        rest = f"; {', '.join(shown)} cannot be read either" if shown else ""
+        raise UserError(
+            f"class folder {first} has {has}: the images of a class lie directly in its folder "
+            f"({', '.join(sorted(SUFFIXES))}){rest}"
+        )
     listing = Listing(tuple(paths), tuple(names)) + _unlabelled(where)
     if not listing.paths:
         raise UserError(
