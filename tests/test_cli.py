@@ -275,6 +275,15 @@ def test_demo_compares_four_learners_on_the_same_labels(tmp_path: Path, capsys: 
     assert page.is_file()
 
 
+def test_a_second_demo_replaces_the_page_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["demo", "--steps", "2"]) == 0
+        assert "all about the NorMatch run: " in capsys.readouterr().out
+
+
 def test_digits_need_no_download(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["data", "get", "digits", "--root", str(tmp_path)]) == 0
     assert "nothing to fetch" in capsys.readouterr().out

@@ -399,7 +399,7 @@ WRONG = {
         "train --data x.npz", "has 'images' and 'x', which mean the same", arrays(x=vectors(), images=vectors(), y=Y)
     ),
     "an array to test on by another name": Wrong(
-        "train --data x.npz", "has x_val, y_val, which are not read", arrays(x=vectors(), y=Y, x_val=vectors(), y_val=Y)
+        "train --data x.npz", "has x_val, which is not read", arrays(x=vectors(), y=Y, x_val=vectors(), y_val=Y)
     ),
     "no array labels": Wrong("train --data x.npz", "it must have", arrays(x=vectors())),
     "no known array label": Wrong("train --data x.npz", "no labelled item", arrays(x=vectors(), y=Y * 0 - 1)),

@@ -289,10 +289,12 @@ def _choose_momentum(choices: _Choices) -> None:
 def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str], automatic: bool) -> Plan:
     config = made.config
     speed = pace(prepare(config, made.corpus))
-    epochs = max(1, config.steps // config.epoch)
+    epochs, due = (max(1, config.steps // every) for every in (config.epoch, config.evaluate_every or config.epoch))
     affordable = int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)
-    evaluations = max(1, min(epochs, affordable))
-    every = config.evaluate_every or (config.epoch if "epoch" in fixed else None)
+    evaluations = max(1, min(due, affordable))
+    every = (config.evaluate_every if "evaluate_every" in fixed else None) or (
+        config.epoch if "epoch" in fixed and config.evaluate_every is None else None
+    )
     if every is None:
         steps = speed.steps_in(minutes, evaluations=evaluations)
     else:
@@ -303,21 +305,26 @@ def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str], automatic
         raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")
     choices = _Choices(config, fixed)
     choices.set("steps", steps, _pace_reason(minutes, speed, every))
-    if every is None and evaluations < min(epochs, steps):
-        # Not by longer epochs, which are also the unit of a method's ramps.
-        why = (
-            f"{evaluations} evaluations, within a fifth of the time" if evaluations > 1 else "after the last step only"
-        )
-        choices.set("evaluate_every", math.ceil(steps / evaluations), why)
-    if config.checkpoint_every is None and epochs > EPOCHS:
-        choices.set("checkpoint_every", math.ceil(steps / EPOCHS), f"{EPOCHS} checkpoints")
-    _choose_epoch(choices, math.ceil(steps / epochs))
+    epoch = config.epoch if "epoch" in fixed else math.ceil(steps / epochs)
+    # Not by longer epochs, which are also the unit of a method's ramps.
+    if every is None and (config.evaluate_every or evaluations < math.ceil(steps / epoch)):
+        _choose_interval(choices, "evaluate_every", evaluations)
+    if config.checkpoint_every or math.ceil(steps / epoch) > EPOCHS:
+        _choose_interval(choices, "checkpoint_every", EPOCHS)
+    _choose_epoch(choices, epoch)
     _choose_records(choices)
     if automatic:
         _choose_momentum(choices)
     changed = {name for name, *_ in choices.made}
     earlier = tuple(choice for choice in made.chosen if choice[0] not in changed)
     return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))
+
+
+def _choose_interval(choices: _Choices, name: str, times: int) -> None:
+    """Choose how often something is done, so that it is done at most ``times`` in the run."""
+    every = math.ceil(choices.config.steps / times)
+    what = {"evaluate_every": "evaluation", "checkpoint_every": "checkpoint"}[name]
+    choices.set(name, every, counted(math.ceil(choices.config.steps / every), what))
 
 
 def _pace_reason(minutes: float, speed: Pace, every: int | None) -> str:

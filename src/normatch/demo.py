@@ -36,7 +36,7 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
             with shown(method) as progress:
                 run = train(config, (out or Path(folder)) / method, progress=progress)
             rows.append((NAMES[method], run.accuracy or 0.0))
-        page = write_report(run.path, page)
+        page = write_report(run.path, page, force=True)
     rows.sort(key=lambda row: row[1])
     print(f"\naccuracy on {test} held-out digits, 40 labels, seed {seed}")
     for name, accuracy in rows:

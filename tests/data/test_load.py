@@ -49,18 +49,15 @@ def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
 
 def test_missing_files_are_named_with_folder_and_remedy(tmp_path: Path) -> None:
     message = complaint("cifar10", tmp_path)
-    for part in (
-        "cifar-10-python.tar.gz",
-        str(tmp_path / "cifar10"),
-        f"in {tmp_path}:",
-        f"`normatch data get cifar10 --root {tmp_path}`",
-    ):
+    remedy = f"`normatch data get cifar10 --root {tmp_path}`"
+    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), f"in {tmp_path}:", remedy):
         assert part in message
     # Where some are, only the others are asked for.
     unpack(tmp_path, "cifar-10-batches-bin", {"data_batch_1.bin": b""})
     message = complaint("cifar10", tmp_path)
     assert "batches.meta.txt, data_batch_2.bin" in message
     assert "cifar-10-batches-bin" in message
+    assert remedy in message
     assert "train/<class>/" in complaint("mini-imagenet", tmp_path)
 
 
@@ -303,8 +300,15 @@ def test_the_arrays_of_keras_are_read(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (9, 8, 8), np.uint8)
     labels = np.arange(9) % 3
     path = tmp_path / "mnist.npz"
-    np.savez(path, x_train=images[:6], y_train=labels[:6], x_test=images[6:], y_test=labels[6:])
+    np.savez(path, x_train=images[:6], y_train=labels[:6, None], x_test=images[6:], y_test=labels[6:, None])
     corpus = load_corpus(str(path))
     assert corpus.test is not None
     np.testing.assert_array_equal(corpus.train.inputs[..., 0], images[:6])
+    np.testing.assert_array_equal(corpus.train.labels, labels[:6])
     np.testing.assert_array_equal(corpus.test.labels, labels[6:])
+
+
+def test_arrays_that_are_no_test_set_are_passed_over(tmp_path: Path) -> None:
+    x, labels = np.zeros((6, 4), np.float32), np.arange(6) % 2
+    np.savez(tmp_path / "x.npz", x=x, y=labels, values=x, latest=x, valid=labels, val_score=np.float32(0.5))
+    assert len(load_corpus(str(tmp_path / "x.npz")).train) == 6

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from normatch.errors import UserError
 from normatch.evaluate.predictor import Prediction, Predictor
@@ -110,9 +110,12 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     """Not as a broken image that might be removed."""
     with pytest.raises(UserError, match="is a folder: give the images in it"):
         predictor().predict(tmp_path)
-    for inputs, kind in (([IMAGES[0]], "ndarray"), ([Image.new("L", (8, 8)), "a.png"], "Image")):
-        with pytest.raises(UserError, match=f"inputs hold a {kind}: give paths of images, images of Pillow's"):
-            predictor().predict(inputs)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="inputs hold a ndarray: give paths of images, images of Pillow's"):
+        predictor().predict([IMAGES[0]])
+    with pytest.raises(UserError, match="inputs hold paths and images: give only one"):
+        predictor().predict([Image.new("L", (8, 8)), "a.png"])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="inputs hold images: this model takes feature vectors of length 4"):
+        predictor((4,)).predict(Image.new("L", (8, 8)))
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
@@ -133,3 +136,13 @@ def test_an_image_of_pillow_is_read_as_its_file(tmp_path: Path, mode: str) -> No
 def test_an_image_of_pillow_without_a_range_is_an_error() -> None:
     with pytest.raises(UserError, match=r"cannot use an image of mode F and size \(8, 8\): its pixels are"):
         predictor().predict(Image.new("F", (8, 8)))
+    with pytest.raises(UserError, match=r"cannot use an image of mode L and size \(0, 8\)"):
+        predictor().predict(Image.new("L", (0, 8)))
+
+
+def test_each_frame_of_a_file_is_an_image(tmp_path: Path) -> None:
+    frames = [Image.fromarray(np.random.default_rng(i).integers(0, 256, (8, 8), np.uint8)) for i in range(3)]
+    frames[0].save(tmp_path / "a.tiff", save_all=True, append_images=frames[1:])
+    with Image.open(tmp_path / "a.tiff") as moving:
+        found = predictor().predict_proba(ImageSequence.Iterator(moving))
+    np.testing.assert_array_equal(found, predictor().predict_proba(frames))

@@ -11,7 +11,7 @@ from normatch.engine.run import Moved
 from normatch.errors import UserError
 from normatch.evaluate.score import score_run, unlike_before
 from normatch.recipes import own
-from normatch.report import numbers_of
+from normatch.report import numbers_of, write_report
 from tests.data.original_formats import save_png
 
 
@@ -139,5 +139,10 @@ def test_scores_unlike_those_at_the_end_are_remarked_on(tmp_path: Path, capsys: 
         np.savez(data, images=pixels, labels=labels)
         assert main(["eval", str(run), "--device", "cpu"]) == 0
         said = capsys.readouterr().err
-        assert ("when the run ended: the items look different now" in said) == changed
+        assert ("when the run ended: the items or their labels are others now" in said) == changed
+        numbers = numbers_of(run, device="cpu")
+        assert numbers["accuracy"] > 0.9, "that with which it ended"
+        told: list[str] = []
+        write_report(run, device="cpu", tell=told.append)
+        assert [("100 test items are predicted otherwise now" in words) for words in told] == [True] * changed
     assert unlike_before(run, {"evaluated_on": "validation", "n": 100, "accuracy": 0.0}) is None

@@ -126,7 +126,7 @@ def test_the_example_data_set_says_what_is_missing(data_and_net: Path) -> None:
     (data_and_net / "root" / "mydata" / "test.npz").unlink()
     refused = run(data_and_net, "mydata", "train", "--data", "mydata", "--data-root", "root", "--out", "run")
     assert refused.returncode == 2
-    assert "mydata: test.npz is missing in root/mydata: run `normatch data get mydata`" in refused.stderr
+    assert "mydata: test.npz is missing in root/mydata: run `normatch data get mydata --root root`" in refused.stderr
 
 
 def test_the_contract_tests_take_the_example_backbone(data_and_net: Path) -> None:

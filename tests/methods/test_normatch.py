@@ -151,7 +151,6 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
         ({"decide_after": 0.0}, "decide_after is 0.0: give a share"),
         ({"decide_after": 1.5}, "decide_after is 1.5: give a share"),
         ({"decide_after": 0.5, "pseudo_label": "onehot"}, "decide_after is 0.5, but pseudo-labels are one-hot"),
-        ({"adaptive": True}, "adaptive is on, but is for one-hot pseudo-labels"),
         ({"auxiliary": "mlp", "accumulate_mixture": True}, "accumulate_mixture"),
         ({"auxiliary": "mlp", "means": "normal"}, "means is normal, but there is no flow"),
         ({"auxiliary": "mlp", "num_weight": 1e-3}, "num_weight"),

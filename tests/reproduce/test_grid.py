@@ -111,6 +111,12 @@ def test_a_stand_in_takes_what_is_about_the_method() -> None:
     }
 
 
+def test_a_study_of_one_data_set_may_be_given_it() -> None:
+    assert stand_in_for("cifar10", find_studies("fast")) == (None, find_studies("fast"))
+    with pytest.raises(UserError, match="fast is about its own data"):
+        stand_in_for("digits", find_studies("fast"))
+
+
 @pytest.mark.parametrize("data", DATA)
 def test_a_stand_in_has_as_few_labels_as_there_are_recipes_for(data: str) -> None:
     found, studies = stand_in_for(data, find_studies("all"))

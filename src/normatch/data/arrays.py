@@ -1,6 +1,7 @@
 """An ``.npz`` file of images or feature vectors and their labels."""
 
 import itertools
+import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import Corpus, Dataset
+from normatch.data.dataset import SETS, Corpus, Dataset
 from normatch.errors import UserError, reason
 
 __all__ = ["read_arrays"]
@@ -29,15 +30,11 @@ def read_arrays(path: Path) -> Corpus:
     uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     content = _load(path)
     inputs, labels, test_inputs, test_labels = (_the_one(path, content, names) for names in NAMES)
-    others = sorted(set(content) - set(itertools.chain(("classes",), *NAMES)))
-    if test_inputs is None and any("test" in name.lower() or "val" in name.lower() for name in others):
-        raise UserError(
-            f"{path} has {', '.join(others)}, which are not read: call items to test on 'test_images' and "
-            "'test_labels', or leave them out"
-        )
     if inputs is None or labels is None:
         has = ", ".join(sorted(content)) or "nothing"
-        raise UserError(f"{path} has {has}: it must have 'images' (or 'x') and 'labels' (or 'y')")
+        raise UserError(f"{path} has {has}: it must have 'images' (or 'x', 'x_train') and 'labels' (or 'y', 'y_train')")
+    if test_inputs is None:
+        _must_not_pass_over(path, content, inputs.ndim)
     if (test_inputs is None) != (test_labels is None):
         raise UserError(f"{path} has only one of 'test_images' and 'test_labels': give both or neither")
     if test_inputs is not None and test_labels is not None and not test_inputs.size and not test_labels.size:
@@ -81,6 +78,16 @@ def _the_one(path: Path, content: dict[str, NDArray[Any]], names: tuple[str, ...
     return content[found[0]] if found else None
 
 
+def _must_not_pass_over(path: Path, content: dict[str, NDArray[Any]], dimensions: int) -> None:
+    """Raise UserError if an array of items, by its name to test on, would not be read."""
+    for name in sorted(set(content) - set(itertools.chain(*NAMES))):
+        if content[name].ndim == dimensions and not set(re.split(r"[^a-z]+", name.lower())).isdisjoint(SETS):
+            raise UserError(
+                f"{path} has {name}, which is not read: call items to test on 'test_images' and their classes "
+                "'test_labels', or leave them out"
+            )
+
+
 def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     if inputs.ndim == 2 and inputs.dtype.kind in "fiu":
         with np.errstate(over="ignore"):
@@ -94,7 +101,8 @@ def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
 def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
     if labels.dtype.kind not in "iu":
         raise UserError(f"labels are {labels.dtype}: give whole numbers from 0, and -1 where the class is not known")
-    return labels.astype(np.int64)
+    # Keras' labels of CIFAR are a column.
+    return (labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels).astype(np.int64)
 
 
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ UNKNOWN = -1
 SETS = ("test", "val", "valid", "validation")
 """Usual names of a set of pictures to test on, which a class hardly has."""
 
-NOTHING = ("none", "unknown", "?")
+NOTHING = ("none", "unknown", "?", "na", "n/a", "nan", "null")
 """Names that a class may have, but that more often say that the class is not known."""
 
 

@@ -152,7 +152,9 @@ def _read(path: Path) -> NDArray[Any]:
             names = content.files
             name = next((name for name in ("images", "x") if name in names), names[0] if len(names) == 1 else None)
             if name is None:
-                raise UserError(f"{path} has {', '.join(names) or 'nothing'}: it must have 'images' (or 'x')")
+                raise UserError(
+                    f"{path} has {', '.join(names) or 'nothing'}: it must have 'images' (or 'x'), or one array alone"
+                )
             rows: NDArray[Any] = content[name]
             return rows
     except UserError:

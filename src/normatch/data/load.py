@@ -106,6 +106,18 @@ def passed_over(data: str, unlabelled: Path | None = None) -> Ignored:
 
 
 def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
+    try:
+        return _read_below(name, root, reading)
+    except UserError as error:
+        if root == data_root():
+            raise
+        # Fetched without --root, the files would be elsewhere.
+        get = f"normatch data get {name}"
+        raise UserError(str(error).replace(get, f"{get} --root {shlex.quote(str(root))}")) from error
+
+
+def _read_below(name: str, root: Path, reading: Reading) -> Corpus:
+    """Read a named data set from ``root/name`` or ``root``."""
     source = sources.get(name)
     missing: list[MissingFiles] = []
     for where in (root / name, root):
@@ -117,10 +129,7 @@ def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
     for incomplete in missing:
         if incomplete.partial:
             raise incomplete
-    message = missing[0].message(f"{missing[0].where} and in {root}")
-    if root != data_root():
-        message = message.replace(get := f"data get {name}", f"{get} --root {shlex.quote(str(root))}")
-    raise UserError(message)
+    raise UserError(missing[0].message(f"{missing[0].where} and in {root}"))
 
 
 def _resized(corpus: Corpus, size: int | None) -> Corpus:

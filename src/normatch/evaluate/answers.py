@@ -74,6 +74,19 @@ def must_be_labelled_alike(run: Run, corpus: Corpus, labels: NDArray[np.int64], 
         raise UserError(f"{_changed(run, corpus)}: its test items are others now; restore them")
 
 
+def must_look_alike(run: Run, corpus: Corpus, guess: NDArray[np.int64], answers: Answers) -> None:
+    """Raise UserError if more than a hundredth of the test items are predicted otherwise than when the run ended.
+
+    Some may be, since another device rounds differently.
+    """
+    others = int((guess != answers.guess).sum())
+    if others > max(1, 0.01 * len(guess)):
+        raise UserError(
+            f"{_changed(run, corpus)}: {others:,} of its {len(guess):,} test items are predicted otherwise now; "
+            "restore them"
+        )
+
+
 def _changed(run: Run, corpus: Corpus) -> str:
     """The beginning of a sentence on data that is not the run's: it has changed, or other data was given."""
     if os.path.abspath(corpus.name) == os.path.abspath(Path(run.config.data).expanduser()):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH", "Inputs", "Prediction", "Predictor", "load"]
 
-Inputs: TypeAlias = "NDArray[Any] | str | Path | Image.Image | Sequence[str | Path] | Sequence[Image.Image]"
+Inputs: TypeAlias = "NDArray[Any] | str | Path | Image.Image | Iterable[str | Path] | Iterable[Image.Image]"
 """uint8 images (N, H, W[, C]), feature vectors (N, D), image files, or images of Pillow's."""
 
 BATCH = 256
@@ -117,14 +117,15 @@ class Predictor:
             return Rows(inputs, shape)
         from PIL import Image
 
-        several = list(inputs) if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]
-        pictures = [given for given in several if isinstance(given, Image.Image)]
-        if pictures and len(pictures) == len(several) and len(shape) == 3:
-            channels, height, width = shape
-            fitted = [fit_upright(picture, (height, width), 1 if channels == 1 else 3) for picture in pictures]
-            return Rows(np.stack(fitted), shape)
         paths: list[Path] = []
-        for given in several:
+        pictures: list[NDArray[np.uint8]] = []
+        for given in inputs if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]:
+            if isinstance(given, Image.Image):
+                if len(shape) != 3:
+                    raise UserError(f"inputs hold images: this model takes feature vectors of length {shape[0]}")
+                # At once: a file of several frames gives the same image again and again, with another frame in it.
+                pictures.append(fit_upright(given, shape[1:], 1 if shape[0] == 1 else 3))
+                continue
             if not isinstance(given, str | os.PathLike):
                 raise UserError(
                     f"inputs hold a {type(given).__name__}: give paths of images, images of Pillow's, or one array of "
@@ -135,7 +136,9 @@ class Predictor:
                     f"{given} is a folder: give the images in it, such as Path({str(given)!r}).rglob('*.png')"
                 )
             paths.append(Path(given))
-        return Files(paths, shape, on_bad)
+        if pictures and paths:
+            raise UserError("inputs hold paths and images: give only one of the two")
+        return Rows(np.stack(pictures), shape) if pictures else Files(paths, shape, on_bad)
 
     def _batches(self, items: Items, batch: int) -> Iterator[tuple[Sequence[str | int], Tensor]]:
         """Batches of names and inputs, on the model's device and in its layout."""

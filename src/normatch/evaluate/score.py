@@ -93,7 +93,10 @@ def unlike_before(path: Path, report: dict[str, Any]) -> str | None:
         return None
     if abs(report["accuracy"] - then["accuracy"]) * then["n"] <= max(1, 0.01 * then["n"]):
         return None
-    return f"it was {then['accuracy']:.2%} when the run ended: the items look different now, or are read differently"
+    return (
+        f"it was {then['accuracy']:.2%} when the run ended: the items or their labels are others now, or are read "
+        "differently"
+    )
 
 
 def held_out(

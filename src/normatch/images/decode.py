@@ -82,10 +82,10 @@ def fit_upright(image: "Image.Image", size: Size, channels: Channels) -> NDArray
 
     try:
         plain = _plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+        fitted = fit(plain, *((size, size) if isinstance(size, int) else size))
+        return np.array(fitted, np.uint8).reshape(fitted.height, fitted.width, channels)
     except Exception as error:  # as in open_upright
         raise BadImages(f"cannot use an image of mode {image.mode} and size {image.size}: {reason(error)}") from error
-    fitted = fit(plain, *((size, size) if isinstance(size, int) else size))
-    return np.array(fitted, np.uint8).reshape(fitted.height, fitted.width, channels)
 
 
 @contextmanager

@@ -46,8 +46,9 @@ class NorMatchSettings(WeakToStrongSettings):
     """Share of the run after which soft pseudo-labels become one-hot; 1: never. Not in the paper: for runs of minutes
     (docs/results.md, CIFAR-10 within minutes)."""
     adaptive: bool = False
-    """Multiply the weights of one-hot pseudo-labels by SoftMatch's, which are lower where the head is less confident
-    than it is on average. Not in the paper; in short runs it helped (the same section)."""
+    """Multiply the weights by SoftMatch's, which are lower where the head is less confident than it is on average; with
+    ``decide_after``, those of one-hot pseudo-labels only. Not in the paper; in short runs it helped (the same
+    section)."""
 
     flow_layers: int = 6
     """Coupling layers (Section 4.1)."""
@@ -82,11 +83,6 @@ class NorMatchSettings(WeakToStrongSettings):
             raise UserError(
                 f"settings.decide_after is {self.decide_after}, but pseudo-labels are one-hot from the start: "
                 "choose pseudo_label 'soft', or a decide_after of 1"
-            )
-        if self.adaptive and self.pseudo_label == "soft" and self.decide_after == 1:
-            raise UserError(
-                "settings.adaptive is on, but is for one-hot pseudo-labels, and these stay soft: "
-                "choose pseudo_label 'onehot', or a decide_after below 1"
             )
         if not self.stop_gradient and self.passes != "joint":
             raise UserError(
@@ -142,8 +138,9 @@ class NorMatch(WeakToStrong):
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
 
     def _decide(self, p: Tensor, tau: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-        """What ``losses`` takes as pseudo-labels and weights: p and τ until ``decide_after`` of the run, then p at its
-        largest and, if ``adaptive`` is on, τ times the weight of its confidence, as from the start for one-hot ones."""
+        """What ``losses`` takes as pseudo-labels and weights: p and τ until ``decide_after`` of the run, then p made
+        one-hot and, if ``adaptive`` is on, τ times the weight of its confidence. Without a decision, the latter from
+        the start."""
         decided = tau if self.adaptive is None else tau * self.adaptive(p.amax(1))
         if self.settings.decide_after == 1:
             return p, decided

@@ -14,7 +14,7 @@ from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
-from normatch.evaluate.answers import Answers, must_be_the_same, read_answers
+from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
 from normatch.evaluate.calibration import soften
 from normatch.evaluate.score import held_out
 from normatch.inference import features
@@ -115,10 +115,13 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Eviden
     try:
         corpus = with_test_set(config, open_corpus(config))
         must_be_the_same(run, corpus, model.spec, answers)
+        predicted = _predict_all(run, corpus, model)
+        if answers is not None and predicted[0] is not None:
+            must_look_alike(run, corpus, predicted[0].logits.argmax(1), answers)
     except (UserError, OSError) as error:
         gone = str(error)
     else:
-        held, validation, unlabelled = _predict_all(run, corpus, model)
+        held, validation, unlabelled = predicted
         # Stored predictions take precedence: another device may round differently and change a prediction.
         answers = answers or (_answers(held) if held is not None else None)
     flow = model.flow

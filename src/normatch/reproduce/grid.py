@@ -61,6 +61,8 @@ def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None
         known = dict.fromkeys(config.data for config in built.values())
         raise UserError(f"data is {data!r}, which no recipe is for: choose from {', '.join(known)}")
     movable = tuple(study for study in studies if study.movable)
+    if all(built[trial.recipe].data == data for study in studies for trial in study.trials()):
+        return None, tuple(studies)
     if not movable:
         raise UserError(f"{studies[0].name} is about its own data, {data!r} cannot stand in: leave --data out")
     fewest = min(found, key=lambda name: found[name])
