@@ -292,9 +292,10 @@ def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str], automatic
     epochs, due = (max(1, config.steps // every) for every in (config.epoch, config.evaluate_every or config.epoch))
     affordable = int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)
     evaluations = max(1, min(due, affordable))
-    every = (config.evaluate_every if "evaluate_every" in fixed else None) or (
-        config.epoch if "epoch" in fixed and config.evaluate_every is None else None
-    )
+    if "evaluate_every" in fixed:
+        every = config.evaluate_every
+    else:
+        every = config.epoch if "epoch" in fixed and config.evaluate_every is None else None
     if every is None:
         steps = speed.steps_in(minutes, evaluations=evaluations)
     else:
