@@ -33,7 +33,7 @@ class SimclrView(nn.Module):
         self.register_buffer("hue", torch.stack([TO_YIQ, torch.linalg.inv(TO_YIQ)]))
 
     def forward(self, x: Tensor) -> Tensor:
-        draws = torch.rand(12, len(x), device=x.device)
+        draws = torch.rand(11, len(x), device=x.device)
         x = _crop(x.float() / 255, draws[:5])
         jittered = self._jitter(x, draws[5:9])
         x = torch.where(_each(draws[9]) < 0.8, jittered, x)
@@ -76,10 +76,10 @@ def _each(of_images: Tensor) -> Tensor:
     return of_images[:, None, None, None]
 
 
-def nt_xent(h: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+def nt_xent(h: Tensor) -> Tensor:
     """SimCLR's loss of 2n projections (2n, D), of which i and i + n are two views of one image."""
     h = normalize(h.float())
-    similar = h @ h.T / temperature - 1e9 * torch.eye(len(h), device=h.device)
+    similar = h @ h.T / TEMPERATURE - 1e9 * torch.eye(len(h), device=h.device)
     other = (torch.arange(len(h), device=h.device) + len(h) // 2) % len(h)
     return cross_entropy(similar, other)
 

@@ -74,13 +74,13 @@ CHOICES: dict[str, Changes] = {
     "onehot-strong-labels": ONEHOT | STRONG,
     "decided": LARGE_STEPS | TO_ZERO | STRONG | {"method": "normatch-decided"},
     "adaptive": ADAPTIVE,
+    "adaptive-joint": ADAPTIVE | {"settings.passes": "joint"},
     "adaptive-lr-0.05": ADAPTIVE | {"optim.lr": 0.05},
     "adaptive-decay-1e-3": ADAPTIVE | MORE_DECAY,
     "soft-then-adaptive": LARGE_STEPS | TO_ZERO | {"settings.decide_after": 0.6, "settings.adaptive": True},
     "contrast": QUICK_ALONE | TO_ZERO | {"method": "contrast", "optim.lr": 0.2},
     "contrasting": ADAPTIVE | MORE_DECAY | {"method": "normatch-contrasting"},
     "started": ADAPTIVE | MORE_DECAY | {"method": "normatch-started", "optim.lr": 0.05},
-    "adaptive-joint": ADAPTIVE | {"settings.passes": "joint"},
 }
 
 

@@ -67,13 +67,13 @@ CHOICES = {
     "onehot-strong-labels": "one-hot, labelled images strongly augmented",
     "decided": "strongly augmented labels; soft at first, one-hot at the end",
     "adaptive": "one-hot, strongly augmented labels, adaptive weights",
+    "adaptive-joint": "the same in `joint`",
+    "adaptive-lr-0.05": "adaptive weights, learning rate 0.05",
+    "adaptive-decay-1e-3": "adaptive weights, weight decay 0.001",
     "contrast": "SimCLR alone, learning rate 0.2",
     "contrasting": "adaptive weights and SimCLR's loss, weight decay 0.001",
     "started": "adaptive weights from SimCLR's network, learning rate 0.05, weight decay 0.001",
     "soft-then-adaptive": "soft for 60 % of the run, then one-hot with adaptive weights",
-    "adaptive-joint": "the same in `joint`",
-    "adaptive-lr-0.05": "adaptive weights, learning rate 0.05",
-    "adaptive-decay-1e-3": "adaptive weights, weight decay 0.001",
 }
 
 

@@ -1,6 +1,5 @@
 """Contrastive learning as the search for a recipe of minutes tried it."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -15,18 +14,13 @@ from normatch.engine import train
 from normatch.methods import methods
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
-
-PROJECT = Path(__file__).parents[2]
+from tests.docs.scripts import load_script
 
 
 @pytest.fixture
 def contrast(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module, with its methods registered for the time of a test."""
-    spec = importlib.util.spec_from_file_location("contrast", PROJECT / "benchmarks" / "contrast.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("contrast")
     methods.names()  # so that the registry has been filled, and can be put back
     monkeypatch.setattr(methods, "_things", dict(methods._things))
     module.add_methods()

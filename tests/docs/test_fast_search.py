@@ -1,7 +1,6 @@
 """The search for a recipe of minutes: its choices, its judges, and what it has recorded."""
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +14,7 @@ from normatch.engine import train
 from normatch.files import read_json
 from normatch.methods import methods
 from normatch.nets import backbones, find_backbone
+from tests.docs.scripts import BENCHMARKS, load_script
 
 PROJECT = Path(__file__).parents[2]
 
@@ -22,12 +22,8 @@ PROJECT = Path(__file__).parents[2]
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with its networks and methods registered for the time of a test."""
-    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("fast", PROJECT / "benchmarks" / "fast.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = load_script("fast")
     backbones.names(), methods.names()  # so that the registries have been filled, and can be put back
     monkeypatch.setattr(backbones, "_things", dict(backbones._things))
     monkeypatch.setattr(methods, "_things", dict(methods._things))

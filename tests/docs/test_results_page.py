@@ -1,6 +1,5 @@
 """The page of results is what its files say."""
 
-import importlib.util
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from scipy.stats import t
 
 from normatch.files import read_json
+from tests.docs.scripts import load_script
 
 PROJECT = Path(__file__).parents[2]
 RESULTS = PROJECT / "benchmarks" / "results"
@@ -18,12 +18,7 @@ RESULTS = PROJECT / "benchmarks" / "results"
 
 @pytest.fixture
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("page", PROJECT / "benchmarks" / "page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("page")
 
 
 def test_it_is_made_of_the_files(generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         predictor().predict([IMAGES[0]])
     with pytest.raises(UserError, match="inputs hold paths and images: give only one"):
         predictor().predict([Image.new("L", (8, 8)), "a.png"])  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="inputs hold images: this model takes feature vectors of length 4"):
+    with pytest.raises(UserError, match="inputs hold images, but this model takes feature vectors: give numbers"):
         predictor((4,)).predict(Image.new("L", (8, 8)))
 
 

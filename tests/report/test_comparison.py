@@ -128,6 +128,11 @@ def test_the_verb(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureF
     chosen = [str(runs["supervised"]), str(runs["normatch"])]
     out = tmp_path / "page.html"
     assert main(["compare", *chosen, "--out", str(out)]) == 0
+    before = out.read_bytes()
+    assert main(["compare", *chosen, "--out", str(out)]) == 2
+    assert out.read_bytes() == before
+    assert "exists already: choose another name, or replace it with --force" in capsys.readouterr().err
+    assert main(["compare", *chosen, "--out", str(out), "--force"]) == 0
     shown = capsys.readouterr().out
     assert "settings that differ" in shown
     assert "p = " in shown

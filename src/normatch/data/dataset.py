@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError
 
-__all__ = ["SETS", "UNKNOWN", "Corpus", "Dataset", "doubtful_names"]
+__all__ = ["MISSING", "SETS", "UNKNOWN", "Corpus", "Dataset", "doubtful_names"]
 
 UNKNOWN = -1
 """The label of an item whose class is not known, as in scikit-learn."""
@@ -18,7 +18,10 @@ UNKNOWN = -1
 SETS = ("test", "val", "valid", "validation")
 """Usual names of a set of pictures to test on, which a class hardly has."""
 
-NOTHING = ("none", "unknown", "?", "na", "n/a", "nan", "null")
+MISSING = ("nan", "na", "n/a", "null")
+"""What other programs write where a value is missing."""
+
+NOTHING = (*MISSING, "none", "unknown", "?")
 """Names that a class may have, but that more often say that the class is not known."""
 
 

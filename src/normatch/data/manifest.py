@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from normatch.data.dataset import MISSING
 from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
@@ -18,7 +19,7 @@ EXAMPLE = ("cats/1.png", "cat")
 Row = dict[Any, Any]
 """A row of the CSV file by column; the key None holds surplus values, and a missing value is None."""
 
-NO_CLASS = frozenset({"-1", "-1.0", "nan", "na", "n/a", "<na>", "null", *UNLABELLED})
+NO_CLASS = frozenset({"-1", "-1.0", "<na>", *MISSING, *UNLABELLED})
 """Ways in which arrays, data frames, other programs and folders mark an unknown label; refused as ambiguous with a
 class name."""
 

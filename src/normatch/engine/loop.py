@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from normatch.data import UNKNOWN, Dataset, HostPool, Pool
 from normatch.engine import checkpoint
@@ -24,7 +25,7 @@ from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
 from normatch.seeding import derive
 
-__all__ = ["Loop", "Turns"]
+__all__ = ["Loop", "Turns", "accuracy"]
 
 Turns = Callable[[], AbstractContextManager[object]]
 """Returns a context that waits on entry until the run may train, and lets the next run train on exit: for runs that
@@ -127,8 +128,7 @@ class Loop:
         return {f"{name}/accuracy": self._accuracy(items) for name, items in self.held_out.items()}
 
     def _accuracy(self, items: Pool | HostPool) -> float:
-        correct = logits(self.step.average.model, items.inputs).argmax(1) == items.labels
-        return correct.double().mean().item()
+        return accuracy(logits(self.step.average.model, items.inputs), items.labels)
 
     def _diagnose(self, record: Record, recorder: Recorder, progress: Progress) -> None:
         """Report new alarms; non-finite values end the run before a checkpoint stores them."""
@@ -144,6 +144,12 @@ class Loop:
         labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
         z, z_unlabelled = (features(self.step.average.model, pool.inputs) for pool in (labelled, unlabelled))
         return Embedding(z, labelled.labels, z_unlabelled)
+
+
+def accuracy(z: Tensor, labels: Tensor) -> float:
+    """The share of items whose largest logit is that of their class; items without a class do not count."""
+    known = labels != UNKNOWN
+    return (z.argmax(1) == labels)[known].double().mean().item()
 
 
 class _Clock:

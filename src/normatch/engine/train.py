@@ -7,13 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from normatch.config import Config, to_json
-from normatch.data import UNKNOWN, Corpus, Reading, sources
+from normatch.data import Corpus, Reading, sources
 from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
 from normatch.data.split import files_of
 from normatch.engine import checkpoint
 from normatch.engine.job import Job, open_corpus, prepare
-from normatch.engine.loop import Loop, Turns
+from normatch.engine.loop import Loop, Turns, accuracy
 from normatch.engine.machine import stamp
 from normatch.engine.predictions import PREDICTIONS, write_predictions
 from normatch.engine.progress import Progress, quiet
@@ -147,16 +147,15 @@ def _finish(run: Run, loop: Loop) -> None:
     save_model(loop.step.average.model, run.path)
     corpus, labelled = loop.job.corpus, loop.job.split.labelled
     on = next(iter(loop.held_out), None)
-    accuracy = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
+    reached = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
     if corpus.test is not None:
         test = loop.pool_of(corpus.test)
         z = logits(loop.step.average.model, test.inputs)
         write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
         if on == "test":
-            correct = z.argmax(1) == test.labels
-            accuracy = correct[test.labels != UNKNOWN].double().mean().item()
+            reached = accuracy(z, test.labels)
     result: dict[str, Any] = {
-        "accuracy": accuracy,
+        "accuracy": reached,
         "evaluated_on": on,
         "n": len(loop.held_out[on]) if on else 0,
         "method": loop.config.method,

@@ -75,16 +75,18 @@ def must_be_labelled_alike(run: Run, corpus: Corpus, labels: NDArray[np.int64], 
 
 
 def must_look_alike(run: Run, corpus: Corpus, guess: NDArray[np.int64], answers: Answers) -> None:
-    """Raise UserError if more than a hundredth of the test items are predicted otherwise than when the run ended.
-
-    Some may be, since another device rounds differently.
-    """
+    """Raise UserError if more test items than rounding explains are predicted otherwise than when the run ended."""
     others = int((guess != answers.guess).sum())
-    if others > max(1, 0.01 * len(guess)):
+    if more_than_rounding(others, len(guess)):
         raise UserError(
             f"{_changed(run, corpus)}: {others:,} of its {len(guess):,} test items are predicted otherwise now; "
             "restore them"
         )
+
+
+def more_than_rounding(others: float, items: int) -> bool:
+    """Whether so many predictions differ that another device, which rounds differently, is no reason: a hundredth."""
+    return others > max(1, 0.01 * items)
 
 
 def _changed(run: Run, corpus: Corpus) -> str:

@@ -122,7 +122,9 @@ class Predictor:
         for given in inputs if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]:
             if isinstance(given, Image.Image):
                 if len(shape) != 3:
-                    raise UserError(f"inputs hold images: this model takes feature vectors of length {shape[0]}")
+                    raise UserError(
+                        f"inputs hold images, but this model takes feature vectors: give numbers (N, {shape[0]})"
+                    )
                 # At once: a file of several frames gives the same image again and again, with another frame in it.
                 pictures.append(fit_upright(given, shape[1:], 1 if shape[0] == 1 else 3))
                 continue

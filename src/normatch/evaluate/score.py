@@ -12,7 +12,13 @@ from normatch.device import Device
 from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
-from normatch.evaluate.answers import must_be_labelled_alike, must_be_the_same, must_fit, read_answers
+from normatch.evaluate.answers import (
+    more_than_rounding,
+    must_be_labelled_alike,
+    must_be_the_same,
+    must_fit,
+    read_answers,
+)
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 from normatch.significance import describe_accuracy
@@ -84,14 +90,14 @@ def describe(report: dict[str, Any]) -> str:
 
 
 def unlike_before(path: Path, report: dict[str, Any]) -> str | None:
-    """A remark if the scores of a finished run are more than a hundredth of the items from those that it ended with."""
+    """A remark if the scores of a finished run are further from those that it ended with than rounding explains."""
     run = Run.open(path)
     if not run.finished:
         return None
     then = run.result
     if (then["evaluated_on"], then["n"]) != (report["evaluated_on"], report["n"]):
         return None
-    if abs(report["accuracy"] - then["accuracy"]) * then["n"] <= max(1, 0.01 * then["n"]):
+    if not more_than_rounding(abs(report["accuracy"] - then["accuracy"]) * then["n"], then["n"]):
         return None
     return (
         f"it was {then['accuracy']:.2%} when the run ended: the items or their labels are others now, or are read "

@@ -71,9 +71,7 @@ def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint
     """The image at ``path`` as (H, W, C): in its own size, or scaled and centre-cropped to ``size`` (:func:`fit`)."""
     image, _ = open_upright(path, "L" if channels == 1 else "RGB")
     with memory_for(path):
-        if size is not None:
-            image = fit(image, *((size, size) if isinstance(size, int) else size))
-        return np.array(image, np.uint8).reshape(image.height, image.width, channels)
+        return _pixels(image, size, channels)
 
 
 def fit_upright(image: "Image.Image", size: Size, channels: Channels) -> NDArray[np.uint8]:
@@ -81,11 +79,17 @@ def fit_upright(image: "Image.Image", size: Size, channels: Channels) -> NDArray
     from PIL import ImageOps
 
     try:
-        plain = _plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-        fitted = fit(plain, *((size, size) if isinstance(size, int) else size))
-        return np.array(fitted, np.uint8).reshape(fitted.height, fitted.width, channels)
+        return _pixels(_plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB"), size, channels)
     except Exception as error:  # as in open_upright
-        raise BadImages(f"cannot use an image of mode {image.mode} and size {image.size}: {reason(error)}") from error
+        raise BadImages(
+            f"cannot use an image of mode {image.mode} and size {image.size}: {reason(error)}; convert or remove it"
+        ) from error
+
+
+def _pixels(image: "Image.Image", size: Size | None, channels: Channels) -> NDArray[np.uint8]:
+    if size is not None:
+        image = fit(image, *((size, size) if isinstance(size, int) else size))
+    return np.array(image, np.uint8).reshape(image.height, image.width, channels)
 
 
 @contextmanager
