@@ -10,15 +10,12 @@ import argparse
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import contrast
 import numpy as np
-import torch
-from torch import Tensor
+from tried import add_what_was_tried
 
 from normatch import recipes
 from normatch.config import Config
@@ -28,12 +25,6 @@ from normatch.engine.job import open_corpus
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
 from normatch.files import read_json, write_json
-from normatch.methods import Batch, Outcome, Task, methods
-from normatch.methods.normatch import NorMatch, NorMatchSettings
-from normatch.model import Model
-from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
-from normatch.nets.zoo.quick_resnet import QuickResNet
-from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
 from normatch.reproduce.turns import turn
 
 RESULTS = Path(__file__).parent / "results" / "cifar10-fast-choices.json"
@@ -58,6 +49,11 @@ ONEHOT: Changes = LARGE_STEPS | TO_ZERO | {"settings.pseudo_label": "onehot"}
 STRONG: Changes = {"settings.labelled_view": "strong"}
 ADAPTIVE: Changes = ONEHOT | STRONG | {"settings.adaptive": True}
 MORE_DECAY: Changes = {"optim.weight_decay": 1e-3}
+THEN: Changes = LARGE_STEPS | TO_ZERO | {"settings.decide_after": 0.6, "settings.adaptive": True}
+THREE_OPS: Changes = {"augment.ops": 3}
+LATE_384: Changes = {"backbone": "quick-resnet-late-384"}
+LATE_512: Changes = {"backbone": "quick-resnet-late-512"}
+ALL: Changes = QUICK_ALONE | TO_ZERO | {"optim.lr": 0.1, "method": "all-labels", "batch": 256}
 CHOICES: dict[str, Changes] = {
     "wrn-28-2": SHARED | TO_ZERO,
     "wrn-16-4": SHARED | TO_ZERO | {"backbone": "wrn-16-4"},
@@ -77,65 +73,34 @@ CHOICES: dict[str, Changes] = {
     "adaptive-joint": ADAPTIVE | {"settings.passes": "joint"},
     "adaptive-lr-0.05": ADAPTIVE | {"optim.lr": 0.05},
     "adaptive-decay-1e-3": ADAPTIVE | MORE_DECAY,
-    "soft-then-adaptive": LARGE_STEPS | TO_ZERO | {"settings.decide_after": 0.6, "settings.adaptive": True},
+    "soft-then-adaptive": THEN,
+    "decay-1e-3": THEN | MORE_DECAY,
+    "decide-0.4": THEN | {"settings.decide_after": 0.4},
+    "taught": THEN | {"method": "normatch-taught"},
+    "taught-late": THEN | {"method": "normatch-taught-late"},
+    "remembered": THEN | {"method": "normatch-remembered"},
+    "cutmix": THEN | {"method": "normatch-cutmix"},
+    "mixup": THEN | {"method": "normatch-mixup"},
+    "three-ops": THEN | THREE_OPS,
+    "four-ops": THEN | {"augment.ops": 4},
+    "late-384": THEN | LATE_384,
+    "late-512": THEN | LATE_512,
+    "late-384-three-ops-decay-1e-3": THEN | LATE_384 | THREE_OPS | MORE_DECAY,
+    "all": ALL,
+    "all-decay-1e-3": ALL | MORE_DECAY,
+    "all-late-256": ALL | {"backbone": "quick-resnet-late-256"},
+    "all-late-384": ALL | LATE_384,
+    "all-late-384-decay-1e-3": ALL | LATE_384 | MORE_DECAY,
+    "all-late-384-three-ops-decay-1e-3": ALL | LATE_384 | THREE_OPS | MORE_DECAY,
+    "all-late-384-max": ALL | {"backbone": "quick-resnet-late-384-max"},
+    "all-late-384-gelu": ALL | {"backbone": "quick-resnet-late-384-gelu"},
+    "all-late-512": ALL | LATE_512,
+    "all-late-512-decay-1e-3": ALL | LATE_512 | MORE_DECAY,
+    "all-wrn-28-2": ALL | {"backbone": "wrn-28-2"},
     "contrast": QUICK_ALONE | TO_ZERO | {"method": "contrast", "optim.lr": 0.2},
     "contrasting": ADAPTIVE | MORE_DECAY | {"method": "normatch-contrasting"},
     "started": ADAPTIVE | MORE_DECAY | {"method": "normatch-started", "optim.lr": 0.05},
 }
-
-
-class Sharp(NorMatch):
-    """Pseudo-labels p² / Σ p², a temperature of ½, in the place of p."""
-
-    def losses(
-        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
-    ) -> dict[str, Tensor]:
-        sharp = p.square() / p.square().sum(1, keepdim=True)
-        return super().losses(logits_labelled, labels, logits_strong, sharp, weight)
-
-
-class Decided(NorMatch):
-    """Pseudo-labels p^(1/T), normalised: soft (T = 1) in the first half of the run, then T falls linearly to 0."""
-
-    temperature: Tensor
-
-    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
-        super().__init__(model, task, settings)
-        self.register_buffer("temperature", torch.tensor(1.0))
-
-    def forward(self, batch: Batch) -> Outcome:
-        self.temperature.copy_((2 - 2 * batch.step / self.task.steps).clamp(0.01, 1))
-        return super().forward(batch)
-
-    def losses(
-        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
-    ) -> dict[str, Tensor]:
-        target = (p.log().clamp_min(-100) / self.temperature).softmax(1)
-        return super().losses(logits_labelled, labels, logits_strong, target, weight)
-
-
-def add_what_was_tried() -> None:
-    """Networks and methods that are not part of the package."""
-    contrast.add_methods()
-    methods.add("normatch-sharp", Sharp)
-    methods.add("normatch-decided", Decided)
-    for depth, width in ((16, 4), (10, 4)):
-        _add(f"wrn-{depth}-{width}", partial(WideResNet, depth=depth, width=width), NORM_MOMENTUM)
-    for width in (48, 64):
-        _add(f"quick-resnet-{width}", partial(QuickResNet, width=width), 0.01)
-
-
-def _add(name: str, build: Callable[..., Backbone], norm_momentum: float) -> None:
-    register(
-        BackboneSpec(
-            name=name,
-            summary="tried in benchmarks/fast.py",
-            shapes=ImageShapes(16, 64),
-            build=lambda shape, momentum: build(shape[0], norm_momentum=momentum),
-            norm_momentum=norm_momentum,
-            partial=True,
-        )
-    )
 
 
 def config_of(choice: str, labels: int, seed: int, steps: int, evaluations: int = 12) -> Config:

@@ -75,6 +75,34 @@ CHOICES = {
     "started": "adaptive weights from SimCLR's network, learning rate 0.05, weight decay 0.001",
     "soft-then-adaptive": "soft for 60 % of the run, then one-hot with adaptive weights",
 }
+VARIANTS = {
+    "soft-then-adaptive": "the recipe's choice",
+    "decay-1e-3": "weight decay 0.001",
+    "decide-0.4": "one-hot after 40 % of the run",
+    "taught": "pseudo-labels of the averaged weights",
+    "taught-late": "pseudo-labels of the averaged weights from a quarter of the run on",
+    "remembered": "pseudo-labels averaged over the visits to an image",
+    "cutmix": "half of the strong views mixed by CutMix",
+    "mixup": "half of the strong views mixed by mixup",
+    "three-ops": "three RandAugment ops instead of two",
+    "four-ops": "four RandAugment ops",
+    "late-384": "64, 192 and 384 channels instead of 64, 128 and 256",
+    "late-512": "64, 256 and 512 channels",
+    "late-384-three-ops-decay-1e-3": "64, 192 and 384 channels, three ops, weight decay 0.001",
+}
+CEILINGS = {
+    "all": "`quick-resnet`: 64, 128 and 256 channels",
+    "all-decay-1e-3": "the same, weight decay 0.001",
+    "all-late-256": "64, 256 and 256 channels",
+    "all-late-384": "64, 192 and 384 channels",
+    "all-late-384-decay-1e-3": "the same, weight decay 0.001",
+    "all-late-384-three-ops-decay-1e-3": "the same, three ops, weight decay 0.001",
+    "all-late-384-gelu": "64, 192 and 384 channels, GELU",
+    "all-late-384-max": "64, 192 and 384 channels, largest instead of mean features",
+    "all-late-512": "64, 256 and 512 channels",
+    "all-late-512-decay-1e-3": "the same, weight decay 0.001",
+    "all-wrn-28-2": "WRN-28-2",
+}
 
 
 def digits() -> str:
@@ -124,11 +152,29 @@ def ways() -> str:
 
 def fast() -> str:
     """The search for a recipe of minutes, in the order of its runs."""
+    return _search(CHOICES, lambda run: run["choice"] in CHOICES and not _is_variant(run))
+
+
+def variants() -> str:
+    """Changes of the choice that became the recipe."""
+    return _search(VARIANTS, _is_variant)
+
+
+def ceilings() -> str:
+    """What networks reach with true labels."""
+    return _search(CEILINGS, lambda run: run["choice"] in CEILINGS)
+
+
+def _is_variant(run: dict[str, Any]) -> bool:
+    return run["labels"] == 250 and run["choice"] in VARIANTS
+
+
+def _search(names: dict[str, str], wanted: Callable[[dict[str, Any]], bool]) -> str:
     rows = [["choice", "labels", "steps", "steps/s", "minutes of steps", "held-out accuracy (%)"]]
-    for run in read_json(RESULTS / "cifar10-fast-choices.json")["runs"]:
+    for run in filter(wanted, read_json(RESULTS / "cifar10-fast-choices.json")["runs"]):
         minutes = run["steps"] / run["steps_per_second"] / 60
-        cells = [str(run["labels"]), f"{run['steps']:,}", f"{run['steps_per_second']:.0f}", f"{minutes:.1f}"]
-        rows.append([CHOICES[run["choice"]], *cells, f"{100 * run['accuracy']:.1f}"])
+        cells = [f"{run['labels']:,}", f"{run['steps']:,}", f"{run['steps_per_second']:.0f}", f"{minutes:.1f}"]
+        rows.append([names[run["choice"]], *cells, f"{100 * run['accuracy']:.1f}"])
     return markdown(rows)
 
 
@@ -192,7 +238,7 @@ def paper() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (digits, features, passes, ways, fast, speed, views, paper)
+    table.__name__: table for table in (digits, features, passes, ways, fast, variants, ceilings, speed, views, paper)
 }
 
 

@@ -8,36 +8,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from normatch import Config, recipes
-from normatch.data import Corpus, Dataset
 from normatch.engine import train
-from normatch.methods import methods
-from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
-from tests.docs.scripts import load_script
+from tests.docs.scripts import brief, load_script, noise, put_registries_back
 
 
 @pytest.fixture
 def contrast(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module, with its methods registered for the time of a test."""
     module = load_script("contrast")
-    methods.names()  # so that the registry has been filled, and can be put back
-    monkeypatch.setattr(methods, "_things", dict(methods._things))
+    put_registries_back(monkeypatch)
     module.add_methods()
     return module
-
-
-def corpus() -> Corpus:
-    rng = np.random.default_rng(0)
-    images, labels = rng.integers(0, 256, (60, 16, 16, 3), dtype=np.uint8), np.arange(60) % 10
-    classes = tuple(map(str, range(10)))
-    return Corpus("noise", Dataset(images[:40], labels[:40], classes), Dataset(images[40:], labels[40:], classes))
-
-
-def config(method: str) -> Config:
-    settings = NorMatchSettings(passes="shared")
-    base = recipes.cifar10(10).replace(backbone="quick-resnet", settings=settings, batch=4, ratio=2, device="cpu")
-    return base.replace(method=method, steps=2, epoch=1, log_every=1)
 
 
 def test_the_loss_equals_numpy(contrast: ModuleType) -> None:
@@ -80,17 +62,17 @@ def test_to_turn_the_hue_keeps_the_luma_and_the_whole_turn_the_image(contrast: M
     ("method", "contrasts"), [("contrast", True), ("normatch-contrasting", True), ("normatch-started", False)]
 )
 def test_its_methods_train(contrast: ModuleType, method: str, contrasts: bool, tmp_path: Path) -> None:
-    for line in train(config(method), tmp_path / "run", corpus=corpus()).metrics():
+    for line in train(brief(method, 2), tmp_path / "run", corpus=noise()).metrics():
         assert line["loss"] > 0
         assert (line.get("loss/contrast", 0) > 0) == contrasts
 
 
 def test_a_run_can_start_from_the_network_of_another(contrast: ModuleType, tmp_path: Path) -> None:
-    train(config("contrast"), tmp_path / "first", corpus=corpus())
-    still = config("normatch-started").replace(steps=1, optim=OptimConfig(lr=1e-12))
+    train(brief("contrast", 2), tmp_path / "first", corpus=noise())
+    still = brief("normatch-started", 1).replace(optim=OptimConfig(lr=1e-12))
     for start, name in ((tmp_path / "first", "started"), (None, "plain")):
         contrast.Started.start = start
-        train(still, tmp_path / name, corpus=corpus())
+        train(still, tmp_path / name, corpus=noise())
     first, started, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "started", "plain"))
     weights = [name for name in first if name.endswith(".weight") and first[name].ndim > 1]
     assert {name.split(".")[0] for name in weights} == {"backbone", "head"}

@@ -12,9 +12,8 @@ from normatch.config import to_json
 from normatch.data import Corpus, Dataset
 from normatch.engine import train
 from normatch.files import read_json
-from normatch.methods import methods
-from normatch.nets import backbones, find_backbone
-from tests.docs.scripts import BENCHMARKS, load_script
+from normatch.nets import find_backbone
+from tests.docs.scripts import BENCHMARKS, load_script, put_registries_back
 
 PROJECT = Path(__file__).parents[2]
 
@@ -24,9 +23,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with its networks and methods registered for the time of a test."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     module = load_script("fast")
-    backbones.names(), methods.names()  # so that the registries have been filled, and can be put back
-    monkeypatch.setattr(backbones, "_things", dict(backbones._things))
-    monkeypatch.setattr(methods, "_things", dict(methods._things))
+    put_registries_back(monkeypatch)
     module.add_what_was_tried()
     return module
 

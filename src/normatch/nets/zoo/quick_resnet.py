@@ -1,5 +1,9 @@
 """A shallow, wide residual network for training in minutes on a GPU."""
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, max_pool2d
 
@@ -12,7 +16,7 @@ SLOPE = 0.1
 
 
 class QuickResNet(Backbone):
-    r"""Ten 3×3 convolutions: one of w channels, then three stages of 2w, 4w and 8w.
+    r"""Ten 3×3 convolutions: the first, then three stages of three.
 
     .. math:: y = a(B(P(W_0 * x))), \quad x' = y + a(B_2(W_2 * a(B_1(W_1 * y))))
 
@@ -23,20 +27,20 @@ class QuickResNet(Backbone):
 
     Arguments:
         channels: The channels of the images.
-        width: The factor w.
+        widths: The channels of the first convolution, then those of each stage; the last are the features.
         norm_momentum: The batch-norm momentum.
     """
 
-    def __init__(self, channels: int, width: int = 32, norm_momentum: float = 0.01) -> None:
-        super().__init__(features=8 * width)
-        self.stem = _Layer(channels, width, norm_momentum)
-        self.stages = nn.ModuleList(_Stage(width * 2**i, width * 2 ** (i + 1), norm_momentum) for i in range(3))
+    def __init__(self, channels: int, widths: Sequence[int] = (32, 64, 128, 256), norm_momentum: float = 0.01) -> None:
+        super().__init__(features=widths[-1])
+        self.stem = _Layer(channels, widths[0], norm_momentum)
+        self.stages = nn.ModuleList(_Stage(*inner, norm_momentum) for inner in pairwise(widths))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
 
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
-        """Images (N, C, H, W) to features (N, 8w); only the first ``learning`` are back-propagated."""
+        """Images (N, C, H, W) to features (N, D); only the first ``learning`` are back-propagated."""
         parts = self.stem(parts_of(x, learning))
         for stage in self.stages:
             parts = stage(parts)
@@ -57,6 +61,8 @@ class _Stage(nn.Module):
 class _Layer(nn.Module):
     """A convolution, the maximum of 2×2 pixels if ``halve``, batch norm and a leaky ReLU."""
 
+    activate = staticmethod(partial(leaky_relu, negative_slope=SLOPE))
+
     def __init__(self, inputs: int, outputs: int, norm_momentum: float, halve: bool = False) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
@@ -65,15 +71,11 @@ class _Layer(nn.Module):
 
     def forward(self, parts: Parts) -> Parts:
         parts = each(self._convolve, parts)
-        return each(_activate, normalise(self.norm, parts))
+        return each(self.activate, normalise(self.norm, parts))
 
     def _convolve(self, x: Tensor) -> Tensor:
         x = self.conv(x)
         return max_pool2d(x, 2) if self.halve else x
-
-
-def _activate(x: Tensor) -> Tensor:
-    return leaky_relu(x, SLOPE)
 
 
 register(

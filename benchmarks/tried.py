@@ -1,0 +1,197 @@
+"""Methods and networks that fast.py tried and that are not part of the package."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar
+
+import contrast
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from normatch.methods import Batch, Outcome, Task, ViewsWanted, methods
+from normatch.methods.normatch import NorMatch, NorMatchSettings
+from normatch.methods.parts.losses import labelled_loss
+from normatch.methods.supervised import Supervised
+from normatch.model import Model
+from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.partial import join, parts_of
+from normatch.nets.zoo.quick_resnet import QuickResNet
+from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
+
+__all__ = ["add_what_was_tried"]
+
+
+class Sharp(NorMatch):
+    """Pseudo-labels p² / Σ p², a temperature of ½, in the place of p."""
+
+    def losses(
+        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        sharp = p.square() / p.square().sum(1, keepdim=True)
+        return super().losses(logits_labelled, labels, logits_strong, sharp, weight)
+
+
+class Decided(NorMatch):
+    """Pseudo-labels p^(1/T), normalised: soft (T = 1) in the first half of the run, then T falls linearly to 0."""
+
+    temperature: Tensor
+
+    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
+        super().__init__(model, task, settings)
+        self.register_buffer("temperature", torch.tensor(1.0))
+
+    def forward(self, batch: Batch) -> Outcome:
+        self.temperature.copy_((2 - 2 * batch.step / self.task.steps).clamp(0.01, 1))
+        return super().forward(batch)
+
+    def losses(
+        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        target = (p.log().clamp_min(-100) / self.temperature).softmax(1)
+        return super().losses(logits_labelled, labels, logits_strong, target, weight)
+
+
+class Taught(NorMatch):
+    """Pseudo-labels of the averaged weights, from ``after`` of the run on."""
+
+    after: ClassVar[float] = 0.0
+
+    def forward(self, batch: Batch) -> Outcome:
+        with torch.no_grad():
+            self._taught = batch.teacher(batch.unlabelled[0]).float().softmax(1)
+        self._late = batch.step >= round(self.after * self.task.steps)
+        outcome = super().forward(batch)
+        del self._taught, self._late
+        return outcome
+
+    @torch.no_grad()
+    def believe(self, z_weak: Tensor) -> Tensor:
+        p = torch.where(self._late, self._taught, self.model.head(z_weak).float().softmax(1))
+        return p if self.alignment is None else self.alignment(p)
+
+
+class TaughtLate(Taught):
+    after = 0.25
+
+
+class Remembered(NorMatch):
+    """Pseudo-labels averaged over the visits to an image; each counts 0.7 of the next."""
+
+    memory: Tensor
+
+    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
+        super().__init__(model, task, settings)
+        self.register_buffer("memory", torch.zeros(task.unlabelled, task.classes + 1))
+
+    def forward(self, batch: Batch) -> Outcome:
+        self._positions = batch.positions
+        outcome = super().forward(batch)
+        del self._positions
+        return outcome
+
+    @torch.no_grad()
+    def believe(self, z_weak: Tensor) -> Tensor:
+        p = super().believe(z_weak)
+        visits = 0.7 * self.memory[self._positions] + torch.cat([p, torch.ones_like(p[:, :1])], 1)
+        self.memory[self._positions] = visits
+        return visits[:, :-1] / visits[:, -1:]
+
+
+class Mixed(NorMatch):
+    """Half of the strong views are mixed with those of other images, and so are their pseudo-labels."""
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        weak, strong = batch.unlabelled
+        mixed, self._own = self.mix(strong, strong.roll(1, 0))
+        labelled = tuple(view.to(mixed.dtype) for view in batch.labelled)
+        return super().embed(batch._replace(labelled=labelled, unlabelled=(weak.to(mixed.dtype), mixed)))
+
+    def mix(self, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixed images, and the share (N,) that x has in them: CutMix, a square from the other of up to all pixels."""
+        area, down, across, chance = torch.rand(4, len(x), 1, device=x.device)
+        half = area.sqrt() / 2 * (chance < 0.5)
+        rows, columns = ((torch.arange(side, device=x.device) + 0.5) / side for side in x.shape[2:])
+        inside = ((rows - down).abs() < half)[:, None, :, None] & ((columns - across).abs() < half)[:, None, None, :]
+        return torch.where(inside, other, x), 1 - inside.float().mean((1, 2, 3))
+
+    def losses(
+        self, logits_labelled: Tensor, labels: Tensor, logits_strong: Tensor, p: Tensor, weight: Tensor
+    ) -> dict[str, Tensor]:
+        own, weighed = self._own[:, None], weight[:, None] * p
+        del self._own
+        target = own * weighed + (1 - own) * weighed.roll(1, 0)
+        return super().losses(logits_labelled, labels, logits_strong, target, torch.ones_like(weight))
+
+
+class MixedUp(Mixed):
+    """The same with mixup: the other image shines through, with up to half of each pixel."""
+
+    def mix(self, x: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        share, chance = torch.rand(2, len(x), device=x.device)
+        own = torch.where(chance < 0.5, (1 + share) / 2, 1.0)
+        return torch.lerp(other.float(), x.float(), own[:, None, None, None]), own
+
+
+class AllLabels(Supervised):
+    """The weak and the strong view of labelled images: with all labels, the most that pseudo-labels could do."""
+
+    views = ViewsWanted(labelled=("weak", "strong"))
+
+    def forward(self, batch: Batch) -> Outcome:
+        logits = self.model(torch.cat(batch.labelled))
+        return Outcome({"labelled": labelled_loss(logits, batch.labels.repeat(2))}, {})
+
+
+class MaxPooled(QuickResNet):
+    """Its features are the largest values instead of the mean ones."""
+
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        parts = self.stem(parts_of(x, learning))
+        for stage in self.stages:
+            parts = stage(parts)
+        return join(parts).amax(dim=(2, 3))
+
+
+class Gelu(QuickResNet):
+    """GELU instead of a leaky ReLU."""
+
+    def __init__(self, channels: int, widths: Sequence[int], norm_momentum: float) -> None:
+        super().__init__(channels, widths, norm_momentum)
+        for layer in self.modules():
+            if hasattr(layer, "activate"):
+                layer.activate = gelu  # type: ignore[assignment]
+
+
+def add_what_was_tried() -> None:
+    contrast.add_methods()
+    methods.add("normatch-sharp", Sharp)
+    methods.add("normatch-decided", Decided)
+    methods.add("normatch-taught", Taught)
+    methods.add("normatch-taught-late", TaughtLate)
+    methods.add("normatch-remembered", Remembered)
+    methods.add("normatch-cutmix", Mixed)
+    methods.add("normatch-mixup", MixedUp)
+    methods.add("all-labels", AllLabels)
+    for depth, width in ((16, 4), (10, 4)):
+        _add(f"wrn-{depth}-{width}", partial(WideResNet, depth=depth, width=width), NORM_MOMENTUM)
+    for width in (48, 64):
+        _add(f"quick-resnet-{width}", partial(QuickResNet, widths=[width * 2**i for i in range(4)]))
+    _add("quick-resnet-late-256", partial(QuickResNet, widths=(32, 64, 256, 256)))
+    _add("quick-resnet-late-384", partial(QuickResNet, widths=(32, 64, 192, 384)))
+    _add("quick-resnet-late-512", partial(QuickResNet, widths=(32, 64, 256, 512)))
+    _add("quick-resnet-late-384-max", partial(MaxPooled, widths=(32, 64, 192, 384)))
+    _add("quick-resnet-late-384-gelu", partial(Gelu, widths=(32, 64, 192, 384)))
+
+
+def _add(name: str, build: Callable[..., Backbone], norm_momentum: float = 0.01) -> None:
+    register(
+        BackboneSpec(
+            name=name,
+            summary="tried in benchmarks/fast.py",
+            shapes=ImageShapes(16, 64),
+            build=lambda shape, momentum: build(shape[0], norm_momentum=momentum),
+            norm_momentum=norm_momentum,
+            partial=True,
+        )
+    )

@@ -1,0 +1,125 @@
+"""The methods and networks that the search for a recipe of minutes tried."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from normatch.engine import train
+from normatch.methods import Batch, Task, methods
+from normatch.methods.normatch import NorMatchSettings
+from normatch.model import Model, ModelSpec
+from normatch.nets import create_backbone
+from tests.docs.scripts import BENCHMARKS, brief, load_script, noise, put_registries_back
+
+TRIED = ("sharp", "decided", "taught", "taught-late", "remembered", "cutmix", "mixup")
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, with its networks and methods registered for the time of a test."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = load_script("tried")
+    put_registries_back(monkeypatch)
+    module.add_what_was_tried()
+    return module
+
+
+@pytest.mark.parametrize("method", [*(f"normatch-{name}" for name in TRIED), "all-labels"])
+def test_its_methods_train(tried: ModuleType, method: str, tmp_path: Path) -> None:
+    lines = list(train(brief(method, 4), tmp_path / "run", corpus=noise()).metrics())
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4]
+    assert all(line["loss"] > 0 for line in lines if "loss" in line)
+
+
+def batch_and_model(positions: list[int], step: int = 0) -> tuple[Batch, Model, Task]:
+    torch.manual_seed(0)
+    heads = methods.get("normatch").heads(NorMatchSettings())
+    spec = ModelSpec("quick-resnet", (3, 16, 16), tuple("abc"), (120.0,) * 3, (60.0,) * 3, None, *heads)
+    images = torch.randint(0, 256, (3, len(positions), 3, 16, 16), dtype=torch.uint8)
+    batch = Batch(
+        labelled=(images[0],),
+        labels=torch.zeros(len(positions), dtype=torch.int64),
+        unlabelled=(images[1], images[2]),
+        positions=torch.tensor(positions),
+        step=torch.tensor(step),
+        teacher=Model(spec).eval(),
+    )
+    return batch, Model(spec), Task(classes=3, labelled=9, unlabelled=20, epoch=1, steps=100)
+
+
+@pytest.mark.parametrize(("step", "taught"), [(0, False), (24, False), (25, True)])
+def test_the_averaged_weights_teach_from_a_quarter_of_the_run_on(tried: ModuleType, step: int, taught: bool) -> None:
+    batch, model, task = batch_and_model([1, 2, 3], step)
+    method = tried.TaughtLate(model, task, NorMatchSettings(alignment=False))
+    label = method(batch).pseudo.confidence
+    teacher = batch.teacher(batch.unlabelled[0]).softmax(1).amax(1)
+    assert torch.allclose(label, teacher, atol=1e-5) == taught
+
+
+def test_an_image_remembers_its_pseudo_labels(tried: ModuleType) -> None:
+    batch, model, task = batch_and_model([5, 7, 9])
+    method = tried.Remembered(model, task, NorMatchSettings(alignment=False))
+    method._positions = batch.positions
+    z = torch.randn(2, 3, model.backbone.features)
+    first, second = (model.head(features).softmax(1) for features in z)
+    torch.testing.assert_close(method.believe(z[0]), first)
+    torch.testing.assert_close(method.believe(z[1]), (0.7 * first + second) / 1.7)
+    assert method.memory.any(1).nonzero().flatten().tolist() == [5, 7, 9]
+
+
+@pytest.mark.parametrize("name", ["Mixed", "MixedUp"])
+def test_what_is_mixed_and_how_much(tried: ModuleType, name: str) -> None:
+    _, model, task = batch_and_model([1, 2])
+    method = getattr(tried, name)(model, task, NorMatchSettings())
+    torch.manual_seed(0)
+    white, black = (torch.full((400, 3, 16, 16), value, dtype=torch.uint8) for value in (255, 0))
+    mixed, own = method.mix(white, black)
+    torch.testing.assert_close(mixed.float().mean((1, 2, 3)) / 255, own, atol=1e-4, rtol=1e-4)
+    assert 0.4 < (own == 1).float().mean() < 0.6
+    assert own.min() < 0.6
+
+
+def test_pseudo_labels_are_mixed_as_images_are(tried: ModuleType) -> None:
+    _, model, task = batch_and_model([1, 2])
+    method = tried.Mixed(model, task, NorMatchSettings())
+    method._own = torch.tensor([1.0, 0.25])
+    logits, p = torch.randn(2, 3), torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    weight, labels = torch.tensor([0.5, 1.0]), torch.zeros(2, dtype=torch.int64)
+    loss = method.losses(torch.randn(2, 3), labels, logits, p, weight)["unlabelled"]
+    log = logits.log_softmax(1)
+    expected = -(0.5 * log[0, 1] + 0.25 * log[1, 2] + 0.75 * 0.5 * log[1, 1]) / 2
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("quick-resnet-48", 384),
+        ("quick-resnet-64", 512),
+        ("quick-resnet-late-256", 256),
+        ("quick-resnet-late-384", 384),
+        ("quick-resnet-late-384-gelu", 384),
+        ("quick-resnet-late-384-max", 384),
+        ("quick-resnet-late-512", 512),
+        ("wrn-10-4", 256),
+        ("wrn-16-4", 256),
+    ],
+)
+def test_its_networks_learn_from_a_part_of_a_batch(tried: ModuleType, name: str, features: int) -> None:
+    net = create_backbone(name, (3, 16, 16))
+    z = net(torch.randn(4, 3, 16, 16), 2)
+    assert z.shape == (4, features)
+    z.sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+
+
+def test_the_variants_of_a_network_differ_from_it(tried: ModuleType) -> None:
+    x = torch.randn(4, 3, 16, 16)
+    plain, *variants = (
+        create_backbone(f"quick-resnet-late-384{variant}", (3, 16, 16)) for variant in ("", "-gelu", "-max")
+    )
+    for variant in variants:
+        variant.load_state_dict(plain.state_dict())
+        assert not torch.allclose(variant(x), plain(x))
