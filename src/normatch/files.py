@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from normatch.errors import UserError
+from normatch.locks import take
 
 __all__ = ["FULL", "must_be_free", "read_json", "read_object", "replacing", "write_json"]
 
@@ -21,21 +22,47 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to, which atomically replaces ``path`` when the block ends.
 
-    A process killed inside the block leaves ``path`` as it was.
+    A process killed inside the block leaves ``path`` as it was. UserError if another process is writing it: two would
+    write over each other.
     """
     part = path.with_name(f".{path.name}.part")
+    with _alone(part, path):
+        try:
+            yield part
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            os.replace(part, path)
+        except BaseException as error:
+            # Not after a success: the name may be another process's by then.
+            part.unlink(missing_ok=True)
+            # The error of a full disk does not name the file.
+            if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+                error.filename = str(path)
+            raise
+
+
+@contextmanager
+def _alone(part: Path, path: Path) -> Iterator[None]:
+    """Create ``part`` and hold its lock, for as long as it has that name."""
+    while True:
+        lock = take(part)
+        if lock is None:
+            raise UserError(f"{path} is being written by another process: wait for it, or choose another name")
+        with lock:
+            if os.name == "nt":  # without locks, and an open file cannot be renamed
+                lock.close()
+            # Else it has been renamed between being opened and being locked, and its successor is to be locked.
+            elif not _has_name(lock, part):
+                continue
+            yield
+            return
+
+
+def _has_name(file: TextIO, path: Path) -> bool:
     try:
-        yield part
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        # The error of a full disk does not name the file.
-        if error.errno in FULL and error.filename is None:
-            error.filename = str(path)
-        raise
-    finally:
-        part.unlink(missing_ok=True)
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def must_be_free(path: Path, *, force: bool = False) -> None:

@@ -13,8 +13,7 @@ from PIL import Image, ImageOps
 
 from normatch.config import Config
 from normatch.engine import train
-from normatch.images import Channels
-from normatch.images.decode import decode
+from normatch.images import Channels, decode_all
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -53,7 +52,8 @@ def test_an_exported_model_is_given_what_training_reads(
     (source,) = (block for block in blocks("export.md", "python") if "def read" in block)
     here: dict[str, Any] = {"np": np, "Image": Image, "ImageOps": ImageOps, "shape": (16, 12, channels)}
     exec(source[source.index("rows, columns, channels =") : source.index("images = ")], here)
-    np.testing.assert_array_equal(here["read"](path), decode(path, (16, 12), channels))
+    (expected,) = decode_all([path], size=(16, 12), channels=channels).images
+    np.testing.assert_array_equal(here["read"](path), expected)
 
 
 def do(desk: Path, *argv: str) -> str:

@@ -86,6 +86,29 @@ def test_memory_is_freed_before_the_pool_is_chosen(monkeypatch: pytest.MonkeyPat
     assert order == ["clear", "prepare"]
 
 
+@pytest.mark.parametrize(
+    ("times", "expected", "counts"),
+    [
+        # Fast steps: a third of the time each, and the middle of three.
+        ([0.01, 0.02, 0.9, 0.03], 0.03, [1, 10, 10, 10]),
+        # Slow steps, timed three times.
+        ([0.9, 0.7, 0.8], 0.7, [1, 1, 1]),
+        # One step held up by something else.
+        ([0.9, 0.1, 0.2, 0.1, 0.1, 0.1], 0.1, [1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_a_step_held_up_does_not_count(times: list[float], expected: float, counts: list[int]) -> None:
+    asked: list[int] = []
+    left = iter(times)
+
+    def time_of(count: int) -> float:
+        asked.append(count)
+        return next(left)
+
+    assert bench_module._typical(time_of, 0.3) == expected
+    assert asked == counts
+
+
 def test_the_pace_counts_whole_evaluations(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the loop makes them: the accuracy on labelled items is part of each."""
     timed: list[str] = []

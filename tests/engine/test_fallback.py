@@ -183,6 +183,7 @@ def test_compiled_code_is_kept(tiny_config: Config, tmp_path: Path, monkeypatch:
         assert name not in environment
     with dataclasses.replace(runtime, capture=True).scope():
         assert environment[name] == str(tmp_path / "compiled")
+    assert name not in environment
     environment[name] = "mine"
     with dataclasses.replace(runtime, capture=True).scope():
         assert environment[name] == "mine"

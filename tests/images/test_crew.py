@@ -6,14 +6,16 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import normatch
 from normatch.errors import UserError
 from normatch.images import crew as crew_module
 from normatch.images import decode_all
@@ -74,6 +76,30 @@ def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path, paths: list[P
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["once", "59"]
     assert done.stderr == ""
+
+
+def test_the_processes_import_the_package_from_where_it_was_imported(paths: list[Path]) -> None:
+    # Of another folder, which is on the path as '' alone: no other place has it.
+    code = (
+        "import sys; sys.path[:] = ['', *(p for p in sys.path if p and not p.endswith('src'))]\n"
+        "from pathlib import Path; from normatch.images import crew, decode_all; crew.FEW = 0\n"
+        f"print(len(decode_all(sorted(Path({str(paths[0].parent)!r}).glob('*.png')), on_bad='skip').images))\n"
+    )
+    source = Path(normatch.__file__).parents[1]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("59", "")
+
+
+def test_warnings_of_others_are_not_silenced(paths: list[Path]) -> None:
+    filters = list(warnings.filters)
+    with ExitStack() as first, ExitStack() as second:
+        for stack in (first, second):
+            next(stack.enter_context(closing(decode_batches(paths, 2, size=12, channels=3, on_bad="skip"))))  # type: ignore[type-var]
+        first.close()
+        with pytest.raises(UserWarning, match="mine"):
+            warnings.warn("mine", stacklevel=1)
+    assert warnings.filters == filters
 
 
 def test_the_processes_do_without_torch() -> None:

@@ -7,19 +7,25 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from normatch.errors import UserError
-from normatch.images import SIZES, decode, decode_all, resize_all
+from normatch.images import SIZES, Channels, decode_all, resize_all
 from normatch.images.cache import Cache
 from normatch.images.decode import fit
-from normatch.images.worker import work
 from tests.data.original_formats import random_bytes
 
 
 def save(image: Image.Image, path: Path, **options: Any) -> Path:
     image.save(path, **options)
     return path
+
+
+def decode(path: Path, size: int | tuple[int, int] | None, channels: Channels) -> NDArray[np.uint8]:
+    """The image as (H, W, C): in its own size, or in the one given."""
+    images: NDArray[np.uint8] = decode_all([path], size=size, channels=channels).images
+    return images.reshape(images.shape[1:])
 
 
 def test_plain_images_are_kept(tmp_path: Path) -> None:
@@ -145,8 +151,7 @@ def test_an_image_without_memory_for_it_is_unreadable(tmp_path: Path, monkeypatc
     def fails(*_: object) -> None:
         raise MemoryError
 
-    for module in (fit.__module__, work.__module__):
-        monkeypatch.setattr(sys.modules[module], "fit", fails)
+    monkeypatch.setattr(sys.modules[fit.__module__], "fit", fails)
     with pytest.raises(UserError, match=r"a\.png: there is too little memory for it"):
         decode(path, 32, 3)
     cache = Cache(tmp_path / "cache")

@@ -15,7 +15,7 @@ from normatch.data.reading import Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.data.split import Split, draw_split
 from normatch.data.stream import Stream
-from normatch.images import OnBad, decode, decode_all
+from normatch.images import OnBad
 
 __all__ = [
     "UNKNOWN",
@@ -33,8 +33,6 @@ __all__ = [
     "Split",
     "Stream",
     "data_root",
-    "decode",
-    "decode_all",
     "draw_split",
     "find_images",
     "find_items",

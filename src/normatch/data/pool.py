@@ -51,7 +51,7 @@ class Pool:
 
 
 class HostPool:
-    """A data set whose inputs stay in host memory as they were read, such as in a memory-mapped file, without a copy.
+    """A data set whose inputs stay in host memory as the data set holds them, perhaps in a memory-mapped file.
 
     ``labels`` are int64 (N,) on ``device``; ``inputs`` are read a batch at a time.
     """

@@ -144,11 +144,25 @@ def _measured(job: Job, seconds: float) -> Pace:
             loop.step()
         _wait(job.runtime)
         start = time.perf_counter() - begin
-        once = _seconds(loop.step, 1, job.runtime)
-        step = _seconds(loop.step, round(seconds / once), job.runtime) if once < seconds / 2 else once
+        step = _typical(lambda count: _seconds(loop.step, count, job.runtime), seconds)
         evaluation = _seconds(loop.examine, 1, job.runtime)
         memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
         return Pace(start, step, evaluation, memory)
+
+
+def _typical(time_of: Callable[[int], float], seconds: float) -> float:
+    """The seconds of a step, from about ``seconds`` of steps, unless a step takes longer than half of that.
+
+    ``time_of`` times that many steps, and gives the time of one. What else the machine does may hold up any of them: so
+    a slow step is timed again, and of three timings the middle one counts.
+    """
+    once = time_of(1)
+    if once >= seconds / 2:
+        once = min(once, time_of(1), time_of(1))
+    if once >= seconds / 2:
+        return once
+    steps = max(1, round(seconds / once / 3))
+    return statistics.median(time_of(steps) for _ in range(3))
 
 
 def describe(report: dict[str, Any]) -> str:

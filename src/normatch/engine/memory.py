@@ -10,11 +10,9 @@ __all__ = ["kept_memory"]
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's ``mallopt``."""
 
-DEFAULT = 128 * 1024
-"""glibc's default for both."""
-
 LARGEST_BLOCK = 32 * 1024**2
-"""The largest threshold that every glibc accepts; larger tensors are still mapped anew each time."""
+"""The largest threshold that every glibc accepts; larger tensors are still mapped anew each time. glibc's own, which
+grows with the blocks that are freed as long as none is set, ends there too."""
 
 
 @contextlib.contextmanager
@@ -33,6 +31,7 @@ def kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        libc.mallopt(MMAP_THRESHOLD, DEFAULT)
-        libc.mallopt(TRIM_THRESHOLD, DEFAULT)
+        # Not the values that glibc starts with: once set, they would stay so low, and each large block be mapped anew.
+        libc.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
+        libc.mallopt(TRIM_THRESHOLD, 2 * LARGEST_BLOCK)
         libc.malloc_trim(0)

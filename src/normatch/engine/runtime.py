@@ -74,6 +74,16 @@ class Runtime:
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
 
+    def _variables(self) -> dict[str, str]:
+        """Environment variables of the run, for where the user has set no others."""
+        variables = {}
+        if self.capture and (folder := _folder_of_compiled_code()) is not None:
+            variables["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+        if self.on_gpu and self.deterministic:
+            # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
+            variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        return variables
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """A context with torch's global settings for this run; on exit, settings and random state are restored."""
@@ -85,12 +95,7 @@ class Runtime:
         )
         devices = [torch.cuda.current_device()] if self.on_gpu else []
         memory = contextlib.nullcontext() if self.on_gpu else kept_memory()
-        with memory, torch.random.fork_rng(devices):
-            if self.capture:
-                _keep_compiled_code()
-            if self.on_gpu and self.deterministic:
-                # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
-                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        with memory, torch.random.fork_rng(devices), _environment(self._variables()):
             torch.use_deterministic_algorithms(self.deterministic)
             torch.backends.cudnn.benchmark = self.on_gpu and not self.deterministic
             torch.backends.cudnn.allow_tf32 = False
@@ -113,10 +118,23 @@ def _obstacle(method: str) -> str | None:
     return None
 
 
-def _keep_compiled_code() -> None:
-    """Make torch keep compiled code in COMPILED instead of a temporary folder, unless the user has set a folder."""
+def _folder_of_compiled_code() -> Path | None:
+    """COMPILED, where torch is to keep compiled code instead of a temporary folder; None if it cannot be made."""
     folder = COMPILED.expanduser()
-    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """A context with environment variables that had no value before, and have none after it."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)

@@ -4,7 +4,7 @@ Nothing here imports torch, so that the decoding processes start quickly.
 """
 
 from normatch.images.cache import Cache, cache_folder
-from normatch.images.decode import SUFFIXES, BadImages, Channels, Unreadable, decode, resize_all
+from normatch.images.decode import SUFFIXES, BadImages, Channels, Unreadable, resize_all
 from normatch.images.facts import FACTS, facts_of
 from normatch.images.many import (
     SIZES,
@@ -30,7 +30,6 @@ __all__ = [
     "Unreadable",
     "cache_folder",
     "common_side",
-    "decode",
     "decode_all",
     "decode_batches",
     "facts_of",

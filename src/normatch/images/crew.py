@@ -5,12 +5,13 @@ import pickle
 import queue
 import subprocess
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+import normatch
 from normatch.images.cores import cores
 from normatch.images.worker import Result, Work, only_errors, work
 
@@ -32,8 +33,7 @@ def crew(files: int) -> Iterator[Crew]:
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(n))
         if files <= FEW:
-            stack.enter_context(warnings.catch_warnings())
-            only_errors()
+            stack.enter_context(only_errors())
             do: Callable[[Work], Result] = work
         else:
             do = _shared([stack.enter_context(_Process()) for _ in range(n)])
@@ -74,8 +74,11 @@ class _Process:
     """A child process that runs :mod:`normatch.images.worker`."""
 
     def __enter__(self) -> "_Process":
-        # The child imports the same modules as this process, and none from the current folder (-P).
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # The child imports the same modules as this process, and none from the current folder (-P), unless this package
+        # itself comes from there.
+        folder = str(Path(normatch.__file__).parents[1])
+        places = [*([] if folder in sys.path else [folder]), *filter(None, sys.path)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from normatch.images.worker import main; main()"],
             stdin=subprocess.PIPE,

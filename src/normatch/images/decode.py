@@ -24,12 +24,12 @@ __all__ = [
     "Channels",
     "Size",
     "Unreadable",
-    "decode",
     "fit",
     "fit_upright",
     "header",
     "memory_for",
     "open_upright",
+    "pixels",
     "resize_all",
 ]
 
@@ -67,29 +67,22 @@ class Unreadable(BadImages):
         super().__init__(f"cannot read image {path}: {self.why}; replace or remove it")
 
 
-def decode(path: Path, size: Size | None, channels: Channels) -> NDArray[np.uint8]:
-    """The image at ``path`` as (H, W, C): in its own size, or scaled and centre-cropped to ``size`` (:func:`fit`)."""
-    image, _ = open_upright(path, "L" if channels == 1 else "RGB")
-    with memory_for(path):
-        return _pixels(image, size, channels)
-
-
-def fit_upright(image: "Image.Image", size: Size, channels: Channels) -> NDArray[np.uint8]:
+def fit_upright(image: "Image.Image", size: tuple[int, int], channels: Channels) -> NDArray[np.uint8]:
     """An image of Pillow's as (H, W, C), as if its file had been decoded."""
     from PIL import ImageOps
 
     try:
-        return _pixels(_plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB"), size, channels)
+        upright = _plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+        return pixels(upright, (*size, channels))
     except Exception as error:  # as in open_upright
         raise BadImages(
             f"cannot use an image of mode {image.mode} and size {image.size}: {reason(error)}; convert or remove it"
         ) from error
 
 
-def _pixels(image: "Image.Image", size: Size | None, channels: Channels) -> NDArray[np.uint8]:
-    if size is not None:
-        image = fit(image, *((size, size) if isinstance(size, int) else size))
-    return np.array(image, np.uint8).reshape(image.height, image.width, channels)
+def pixels(image: "Image.Image", form: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """The image as (H, W, C) of that form, scaled and cropped if necessary (:func:`fit`)."""
+    return np.array(fit(image, *form[:2]), np.uint8).reshape(form)
 
 
 @contextmanager

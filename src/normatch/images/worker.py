@@ -8,7 +8,10 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.images.decode import Unreadable, fit, header, memory_for, open_upright
+from normatch.images.decode import Unreadable, header, memory_for, open_upright, pixels
 from normatch.images.facts import FACTS, Fact, facts_of
 
 __all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
@@ -24,6 +27,9 @@ __all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
 Form = tuple[int, int, int]
 """(H, W, C) of the decoded images."""
 
+
+_LOCK, _OPEN, _ADDED = threading.Lock(), list[None](), list[Any]()
+"""Of :func:`only_errors`: the open contexts, and the filters that the first of them added."""
 
 NO_THUMBNAIL = np.zeros(FACTS["thumbnail"].shape, np.uint8)
 
@@ -64,27 +70,46 @@ def work(piece: Work) -> Result:
     return Result(np.array(facts, FACTS), np.array(pixels, np.uint8).reshape(shape), tuple(bad))
 
 
-def only_errors() -> None:
-    """Silence warnings (of odd metadata), but raise an error for an image too large to decode safely."""
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """A context that silences the warnings of decoding (of odd metadata), but raises an error for an image too large to
+    decode safely.
+
+    Filters of warnings are the whole process's, and several such contexts may be open, in threads and in generators
+    that wait: so the first adds two filters, which concern no other code, and the last takes away these two.
+    """
     from PIL import Image
 
-    warnings.simplefilter("ignore")
-    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    with _LOCK:
+        if not _OPEN:
+            warnings.filterwarnings("ignore", module=r"(PIL|normatch\.images)\.")
+            warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+            _ADDED[:] = warnings.filters[:2]
+        _OPEN.append(None)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _OPEN.pop()
+            if not _OPEN:
+                warnings.filters[:] = [  # type: ignore[index]
+                    f for f in warnings.filters if not any(f is added for added in _ADDED)
+                ]
+                with warnings.catch_warnings():  # so that what was decided by the two is forgotten
+                    pass
 
 
 def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
-    height, width, channels = form
-    image, mode = open_upright(path, "L" if channels == 1 else "RGB")
+    image, mode = open_upright(path, "L" if form[2] == 1 else "RGB")
     with memory_for(path):
-        return facts_of(image, mode), np.asarray(fit(image, height, width), np.uint8).reshape(form)
+        return facts_of(image, mode), pixels(image, form)
 
 
 def main() -> None:
     """Process pieces of work until standard input is closed."""
     # Ctrl-C is handled by the parent, which closes the input; this process then ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    only_errors()
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as results:
+    with only_errors(), os.fdopen(os.dup(sys.stdout.fileno()), "wb") as results:
         # Redirect what decoders print to standard error, so that it cannot corrupt the results.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         while True:
