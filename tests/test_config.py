@@ -78,6 +78,10 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
     changed = Config(settings=NorMatchSettings(passes="split", consensus="drop"))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="split")
     assert changed.replace(method="supervised").settings == Settings()
+    of_alignment = Config(settings=NorMatchSettings(alignment_batches=64))
+    assert of_alignment.replace(method="fixmatch").settings == FixMatchSettings()
+    on = Config(method="fixmatch", settings=FixMatchSettings(alignment=True, alignment_batches=64))
+    assert on.replace(method="normatch").settings == NorMatchSettings(alignment_batches=64)
     with pytest.raises(UserError, match="takes FixMatchSettings"):
         Config(method="fixmatch", settings=NorMatchSettings())
 
@@ -115,6 +119,24 @@ def method_with(monkeypatch: pytest.MonkeyPatch, kind: Any, default: Any = None)
     monkeypatch.setattr(methods, "_things", dict(methods.items()))
     methods.add("odd", type("Odd", (Supervised,), {"Settings": settings}))
     return settings
+
+
+def test_settings_that_would_not_be_stored_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgotten(Settings):
+        weight: float = 1.0
+
+    @dataclasses.dataclass(frozen=True)
+    class Bare(Settings):
+        weight: float
+
+    monkeypatch.setattr(methods, "_things", dict(methods.items()))
+    for kind, message in (
+        (Forgotten, r"Forgotten.weight is no setting of method 'odd': write @dataclass\(frozen=True\) above the class"),
+        (Bare, r"Bare.weight, a setting of method 'odd', has no default: give it one"),
+    ):
+        methods._things["odd"] = type("Odd", (Supervised,), {"Settings": kind})
+        with pytest.raises(UserError, match=message):
+            Config(method="odd")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -166,7 +166,13 @@ def test_a_wrong_choice_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("mark", "says"),
-    [("-1", "y holds '-1' among strings"), (None, "y holds None: give the number -1"), (np.nan, "y holds nan: give")],
+    [
+        ("-1", "y holds '-1' among strings"),
+        (" ", "y holds ' ' among strings"),
+        ("NaN", "y holds 'NaN'"),
+        (None, "y holds None: give the number -1"),
+        (np.nan, "y holds nan: give"),
+    ],
 )
 def test_other_marks_of_unlabelled_items_are_errors(mark: Any, says: str) -> None:
     """A column of a table has them; '-1' would silently be a class."""

@@ -36,6 +36,26 @@ def test_a_plug_in_that_fails_is_an_error_at_every_call(folder: Path, monkeypatc
     assert things.names() == ["one"]
 
 
+@pytest.mark.parametrize(
+    ("named", "remedy"),
+    [
+        ("nowhere", "put it on Python's path"),
+        ("here.nowhere", "put it on Python's path"),
+        ("one,two", "separate names by spaces"),
+        ("broken", "mend it"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_imported_says_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, named: str, remedy: str
+) -> None:
+    monkeypatch.setenv("NORMATCH_PLUGINS", named)
+    (folder / "broken.py").write_text("import no_such_package\n")
+    with pytest.raises(
+        UserError, match=rf"NORMATCH_PLUGINS names '{named}', which cannot be imported \(.*\): {remedy}"
+    ):
+        Registry[object]("thing", package="normatch.errors").names()
+
+
 def test_a_module_may_ask_for_names_while_it_is_discovered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     things: Registry[object] = Registry("thing", package="several")
     monkeypatch.setitem(sys.modules, "shelf", SimpleNamespace(things=things))
@@ -57,7 +77,7 @@ def test_a_definition_that_is_run_again_replaces_the_old_one() -> None:
     exec(cell, here)
     assert things.get("mine") is here["Mine"] is not first
     for other, where in ((cell, elsewhere), (cell.replace("Mine", "Yours"), here)):
-        with pytest.raises(ValueError, match="thing 'mine' is defined twice"):
+        with pytest.raises(ValueError, match="thing 'mine' is defined twice, in "):
             exec(other, where)
     assert things.get("mine") is here["Mine"]
 

@@ -232,7 +232,7 @@ WRONG = {
     "a choice": Wrong("train --settings.consensus max", "'min', 'drop'"),
     "a setting of another method": Wrong(
         "train --method fixmatch --settings.consensus min",
-        "train: Unrecognized options: --settings.consensus, min; see normatch train --method fixmatch --help",
+        "method 'fixmatch' has no setting consensus, normatch has it; see normatch train --method fixmatch --help",
     ),
     "no name": Wrong("train --name ''", "name is '': give a name"),
     "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
@@ -351,7 +351,7 @@ WRONG = {
     ),
     "a path twice": Wrong(
         "train --data list.csv",
-        "line 3: pets/cat/1.png is listed already on line 2",
+        "line 3: pets/cat/1.png is listed already on line 2 as 'cat', now as 'dog'; delete one",
         and_file("list.csv", "path,label\npets/cat/1.png,cat\npets/cat/1.png,dog\n"),
     ),
     "a manifest in another encoding": Wrong(
@@ -418,11 +418,20 @@ WRONG = {
         "augment.noise is 0.3, which is for feature vectors, but the items are images: leave it out",
         pets,
     ),
+    "ops without strong views": Wrong(
+        "train --method supervised --augment.ops 3 --device cpu",
+        "augment.ops is 3, which is for strong views, but method 'supervised' has none: leave it out",
+    ),
+    "two folders of data": Wrong("train --data pets --data=pets", "--data is given 2 times: give it once", pets),
+    "two folders more": Wrong(
+        "train --data pets --unlabeled pets --unlabelled pets", "--unlabeled is given 2 times: give it once", pets
+    ),
+    "a name that is a place": Wrong("train --name ../x", "name is '../x': give a name without slashes"),
     "masks for digits": Wrong("train --augment.mask 0.1 --device cpu", "augment.mask is 0.1, which is for feature"),
     "masks for digits to time": Wrong("bench --augment.mask 0.1 --device cpu", "augment.mask is 0.1, which is for"),
     # Folders of runs.
     "a run that exists": Wrong(
-        "train digits-40 --out run", "run exists already: continue it with --resume", uses="digits"
+        "train digits-40 --out run", "run exists already, a finished run: choose another --out", uses="digits"
     ),
     "a place that cannot be written": Wrong(
         "train digits-40 --out notes.txt/run --device cpu", "choose another --out", and_file("notes.txt", "hello")
@@ -498,7 +507,7 @@ WRONG = {
     ),
     "data with other classes": Wrong(
         "eval run",
-        "its classes or the size of its items are others now",
+        "its classes are others now ('2' is new)",
         arrays(x=vectors(), y=np.arange(20) % 3),
         "vectors",
     ),
@@ -521,6 +530,7 @@ WRONG = {
     ),
     "a format of export": Wrong("export run --format tf", "tf", uses="digits"),
     "a kind of table": Wrong("predict run x.png --out x.txt", "ends in .csv or .parquet", uses="digits"),
+    "a page of another kind": Wrong("report run --out x.pdf", "x.pdf is to be an HTML page", uses="digits"),
     "a page over another file": Wrong(
         "report run --out notes.txt --device cpu", "notes.txt exists already", and_file("notes.txt", "keep"), "digits"
     ),

@@ -20,6 +20,7 @@ from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import BadImages
+from normatch.methods import methods
 from normatch.recipes import own, recipes
 
 __all__ = ["named_fields", "option", "or_skipped", "parse", "parse_action", "parse_run"]
@@ -34,6 +35,7 @@ TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
 def parse(kind: Any, verb: str, argv: list[str]) -> Any:
     """Call the function, or build the dataclass, ``kind`` with the arguments ``argv``; UserError if they are wrong."""
     _must_have_no_value(_switches(kind), verb, argv)
+    _must_be_given_once(verb, argv)
     shown = io.StringIO()
     try:
         with contextlib.redirect_stderr(shown):
@@ -47,9 +49,23 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
             flags = [f"--{p.name.replace('_', '-')}" for p in single]
             method = _value_of(argv, "--method")
             there = f"{verb} --method {method}" if method and "--settings." in shown.getvalue() else verb
-            raise UserError(f"{verb}: {_one_line(shown.getvalue(), flags)}; see normatch {there} --help") from None
+            what = _setting_of_another(argv, method) or _one_line(shown.getvalue(), flags)
+            raise UserError(f"{verb}: {what}; see normatch {there} --help") from None
         raise
     return parsed() if inspect.isfunction(kind) else parsed
+
+
+def _setting_of_another(argv: list[str], method: str | None) -> str | None:
+    """What is wrong if a flag sets what only other methods have; None if no flag does."""
+    settings = {name: {f.name for f in dataclasses.fields(kind.Settings)} for name, kind in methods.items()}
+    mine = settings.get(method or Config.method, set())
+    for word in argv:
+        name = word.split("=")[0].removeprefix("--settings.").replace("-", "_").removeprefix("no_")
+        having = [other for other, names in settings.items() if name in names]
+        if word.startswith("--settings.") and name not in mine and having:
+            has = "has" if len(having) == 1 else "have"
+            return f"method {method or Config.method!r} has no setting {name}, {' and '.join(having)} {has} it"
+    return None
 
 
 def _switches(kind: Any, prefix: str = "--") -> dict[str, str]:
@@ -62,6 +78,16 @@ def _switches(kind: Any, prefix: str = "--") -> dict[str, str]:
         elif dataclasses.is_dataclass(hint):
             found |= _switches(hint, f"{prefix}{flag}.")
     return found
+
+
+def _must_be_given_once(verb: str, argv: list[str]) -> None:
+    """Raise UserError if data is given more than once: the parser would take the last alone."""
+    flags = [word.split("=")[0].replace("unlabelled", "unlabeled") for word in argv]
+    for flag in ("--data", "--unlabeled"):
+        if flags.count(flag) > 1:
+            raise UserError(
+                f"{verb}: {flag} is given {flags.count(flag)} times: give it once, with a folder that has all in it"
+            )
 
 
 def _must_have_no_value(switches: dict[str, str], verb: str, argv: list[str]) -> None:

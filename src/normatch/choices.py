@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
-from normatch.config import Config, flat, to_json
+from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Reading, Split, sources
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import doubtful_names
@@ -99,6 +99,7 @@ def plan(
     ``minutes`` sets the fields that are not ``fixed``. ``automatic`` is whether to choose; None is for your own data
     only. A resumed run has nothing left to choose.
     """
+    must_be_config(config)
     if resume:
         if minutes is not None:
             raise UserError(f"minutes is {minutes}: a run that is resumed has its steps; leave it out")
@@ -240,7 +241,7 @@ def _choose_test_share(choices: _Choices, corpus: Corpus) -> None:
 
 def _choose_alignment(choices: _Choices, corpus: Corpus, split: Split) -> None:
     """Turn alignment off where the labels are skewed: most likely the items are too. Not if its batches are given."""
-    counts = label_counts(corpus.train.subset(split.labelled)).values()
+    counts = label_counts(corpus.train, split.labelled).values()
     aligned_by = choices.fixed & {"settings.alignment", "settings.alignment_batches"}
     if getattr(choices.config.settings, "alignment", False) and not aligned_by and skewed(counts):
         why = (

@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from normatch.errors import UserError
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
 
-__all__ = ["Config", "flat", "from_json", "to_json"]
+__all__ = ["Config", "flat", "from_json", "must_be_config", "to_json"]
 
 T = TypeVar("T")
 
@@ -105,6 +105,7 @@ class Config:
                 object.__setattr__(self, name, kind(given))
         # A config made in Python without settings gets the method's default settings.
         wanted = methods.get(self.method).Settings
+        _must_be_settings(wanted, self.method)
         if type(self.settings) is Settings:
             object.__setattr__(self, "settings", wanted())
         if type(self.settings) is not wanted:
@@ -118,6 +119,8 @@ class Config:
         _check_types(self, "")
         self.settings.check()
         _must("name", repr(self.name), bool(self.name.strip()), "a name, which the run's folder gets")
+        inside = not set("/\\") & set(self.name) and self.name not in (".", "..")
+        _must("name", repr(self.name), inside, "a name without slashes, and the place of the run with --out")
         counts = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size")
         for name in counts:
             value = getattr(self, name)
@@ -140,7 +143,8 @@ class Config:
         """A copy with some fields changed.
 
         With a new method come its default settings, except that a setting which both methods have and which differs
-        from the old method's default is carried over: a recipe's choice holds for all methods compared on it.
+        from the old method's default is carried over: a recipe's choice holds for all methods compared on it. One that
+        would have no effect there is not.
         """
         if changes.get("method", self.method) != self.method and "settings" not in changes:
             wanted = methods.get(changes["method"]).Settings
@@ -148,8 +152,29 @@ class Config:
             changed = {f.name: getattr(self.settings, f.name) for f in dataclasses.fields(self.settings)}
             default = type(self.settings)()
             kept = {name: v for name, v in changed.items() if name in names and v != getattr(default, name)}
-            changes["settings"] = wanted(**kept)
+            settings = wanted(**kept)
+            off = [name for name, other in wanted.needs.items() if not getattr(settings, other)]
+            changes["settings"] = wanted(**{name: value for name, value in kept.items() if name not in off})
         return dataclasses.replace(self, **changes)
+
+
+def must_be_config(config: Any) -> None:
+    """Raise UserError unless it is a Config: the place of some data is what one would like to give."""
+    if not isinstance(config, Config):
+        raise UserError(f"config is {config!r}: give a Config, such as normatch.recipes.own(FOLDER)")
+
+
+def _must_be_settings(kind: type[Settings], method: str) -> None:
+    """Raise UserError for what looks like a setting of the method, but would not be stored, or has no default."""
+    hints = {name for name, hint in typing.get_type_hints(kind).items() if typing.get_origin(hint) is not ClassVar}
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    for name in sorted(hints - set(fields)):
+        raise UserError(
+            f"{kind.__name__}.{name} is no setting of method {method!r}: write @dataclass(frozen=True) above the class"
+        )
+    for name, f in fields.items():
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise UserError(f"{kind.__name__}.{name}, a setting of method {method!r}, has no default: give it one")
 
 
 def _without_numpy(value: Any) -> Any:
@@ -196,7 +221,8 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
     if kind is Config:
         method = methods.get(value.get("method", "normatch"))
         value = value | {"settings": from_json(method.Settings, value.get("settings", {}), "settings.")}
-    hints = typing.get_type_hints(kind)
+    kinds_of = typing.get_type_hints(kind)
+    hints = {f.name: kinds_of[f.name] for f in dataclasses.fields(typing.cast(type[Any], kind))}
     unknown = set(value) - set(hints)
     if unknown:
         raise UserError(f"unknown field {where}{min(unknown)}: choose from {', '.join(sorted(hints))}")

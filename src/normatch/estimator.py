@@ -23,6 +23,7 @@ from normatch.augment import AugmentConfig
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.data.balance import label_counts, skewed
+from normatch.data.manifest import NO_CLASS
 from normatch.device import Device
 from normatch.engine.job import prepare
 from normatch.engine.loop import Loop
@@ -65,8 +66,11 @@ def _defaults(train: Dataset) -> Defaults:
 def _must_be_marked(labels: list[Any]) -> None:
     """Raise UserError if some labels of any type look like marks of unlabelled items, but are not the number −1."""
     for label in labels:
-        if isinstance(label, str) and label == str(UNKNOWN):
-            raise UserError("y holds '-1' among strings, which would be a class: give y as an object array with -1")
+        if isinstance(label, str) and (not label.strip() or label.strip().lower() in NO_CLASS):
+            raise UserError(
+                f"y holds {label!r} among strings, which would be a class: give y as an object array, with the number "
+                f"{UNKNOWN} where the class is not known"
+            )
         if label is None or (isinstance(label, float) and math.isnan(label)):
             raise UserError(f"y holds {label}: give the number -1 where the class is not known")
 
@@ -112,6 +116,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         labels = column_or_1d(y, warn=True)
         check_consistent_length(inputs, labels)
         if labels.dtype.kind == "f":
+            _must_be_marked(labels[np.isnan(labels)].tolist())
             assert_all_finite(labels, input_name="y")
         if labels.dtype.kind in "UO":
             _must_be_marked(labels.tolist())
@@ -137,9 +142,11 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         loop = Loop(prepare(self._config(train), Corpus("arrays", train)))
         with loop.job.runtime.scope():
             loop.run(Silent(), quiet, None)
-        self.predictor_ = Predictor(loop.step.average.model.cpu())
+        model = loop.step.average.model
+        self.predictor_ = Predictor(model)
         self.n_iter_ = loop.step.done
         self.transduction_ = np.where(known, labels, self.predict(X))
+        model.cpu()  # only now: a GPU predicts all of X in no time
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:

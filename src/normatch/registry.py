@@ -40,7 +40,8 @@ class Registry(Generic[T]):
     def add(self, name: str, thing: T) -> T:
         """Add a thing, or replace it by its new definition, as when a notebook's cell is run again."""
         if name in self._things and not _is_redefined(self._things[name], thing):
-            raise ValueError(f"{self.kind} {name!r} is defined twice")
+            places = " and ".join(getattr(thing, "__module__", "?") for thing in (self._things[name], thing))
+            raise UserError(f"{self.kind} {name!r} is defined twice, in {places}: give one of them another name")
         self._things[name] = thing
         return thing
 
@@ -98,9 +99,10 @@ def _import_plugins() -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise UserError(
-                f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): put it on Python's path"
-            ) from error
+            absent = isinstance(error, ModuleNotFoundError) and error.name in (name, name.split(".")[0])
+            remedy = "put it on Python's path" if absent else "mend it"
+            remedy = "separate names by spaces" if "," in name else remedy
+            raise UserError(f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): {remedy}") from error
     for point in importlib.metadata.entry_points(group=PLUGINS):
         try:
             point.load()

@@ -217,6 +217,20 @@ def test_defaults_and_what_is_off_suit_all_items() -> None:
         AugmentConfig(flip=False, pad=0, ops=0, cutout=0, noise=0, mix=0, mask=0).must_suit(images=images)
 
 
+@pytest.mark.parametrize("given", [{"ops": 3}, {"max_strength": 5}, {"cutout": 0.1}, {"mix": 0.2}, {"mask": 0.1}])
+def test_what_has_no_effect_on_the_views_is_named(given: dict[str, Any]) -> None:
+    (field, value), config = *given.items(), AugmentConfig(**given)
+    message = f"augment.{field} is {value}, which is for strong views, but method 'plain' has none: leave it out"
+    with pytest.raises(UserError, match=message):
+        config.must_show({"weak", "none"}, "plain")
+    config.must_show({"weak", "strong"}, "plain")
+
+
+def test_a_weak_view_needs_no_strong_augmentation() -> None:
+    for config in (AugmentConfig(flip=False, pad=1, noise=0.3), AugmentConfig(ops=0, cutout=0, mix=0, mask=0)):
+        config.must_show({"weak"}, "plain")
+
+
 def test_shapes_without_views_are_refused() -> None:
     with pytest.raises(UserError, match="2 channels"):
         Views((2, 8, 8))

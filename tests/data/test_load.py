@@ -217,6 +217,15 @@ def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> N
     assert str(path) in message
 
 
+def test_empty_lines_of_a_manifest_do_no_harm(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        save_png(tmp_path / name, random_bytes(8, 8, 3))
+    (tmp_path / "list.csv").write_text("path,label\na.png,cat\n,\n\nb.png,dog\n , \n,,,\n")
+    train = load_corpus(str(tmp_path / "list.csv")).train
+    assert train.files is not None
+    assert (train.files.tolist(), train.classes) == (["a.png", "b.png"], ("cat", "dog"))
+
+
 def test_blanks_round_the_names_of_columns_and_empty_ones_at_the_end_do_no_harm(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         save_png(tmp_path / name, random_bytes(8, 8, 3))

@@ -31,6 +31,13 @@ def test_lines_of_known_class_are_read_back(files: list[str] | None, header: str
     assert read_predictions(path, CLASSES) == KNOWN
 
 
+def test_classes_whose_names_are_no_text_are_read_back(tmp_path: Path) -> None:
+    classes = ("caf\udce9", "ape")
+    test = Dataset(np.zeros((1, 2, 2, 1), np.uint8), np.array([0]), classes)
+    write_predictions(tmp_path / "table.csv", test, torch.tensor([[0.25, 0.75]]))
+    assert read_predictions(tmp_path / "table.csv", classes) == [Line(0, 1, 0.75, 0)]
+
+
 def test_a_file_that_is_damaged_or_of_other_classes_is_named(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     written(path, None)

@@ -1,6 +1,7 @@
 """A run's folder: what is in it, that it repeats, and that it is never overwritten."""
 
 import csv
+import dataclasses
 import errno
 import importlib
 import json
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save as save_tensors
 
 from normatch.augment import AugmentConfig
 from normatch.choices import plan
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Corpus
-from normatch.engine import Run, open_corpus, prepare, train
+from normatch.engine import Run, checkpoint, open_corpus, prepare, train
 from normatch.engine.loop import Loop
 from normatch.engine.progress import Lines, quiet
 from normatch.engine.recorder import Record, Silent
@@ -123,11 +125,17 @@ def test_training_leaves_the_callers_random_state_alone(tiny_config: Config, tmp
     torch.testing.assert_close(torch.rand(3), expected, rtol=0, atol=0)
 
 
-def test_an_existing_folder_is_refused_and_left_alone(finished: Run, tiny_config: Config) -> None:
-    before = (finished.path / "config.json").read_bytes()
-    with pytest.raises(UserError, match=r"exists already: continue it with --resume, or choose another --out"):
-        train(tiny_config, finished.path)
-    assert (finished.path / "config.json").read_bytes() == before
+def test_an_existing_folder_is_refused_and_left_alone(finished: Run, tiny_config: Config, tmp_path: Path) -> None:
+    stopped = Run(Path(shutil.copytree(finished.path, tmp_path / "stopped")))
+    (stopped.path / "result.json").unlink()
+    for run, what_to_do in (
+        (finished, r", a finished run: choose another --out"),
+        (stopped, r": continue it with --resume \(in Python, resume=True\), or choose another --out"),
+    ):
+        before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+        with pytest.raises(UserError, match=f"exists already{what_to_do}"):
+            train(tiny_config, run.path)
+        assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
 
 
 def test_resume_needs_a_run_and_the_same_config(finished: Run, tiny_config: Config, tmp_path: Path) -> None:
@@ -135,6 +143,13 @@ def test_resume_needs_a_run_and_the_same_config(finished: Run, tiny_config: Conf
         train(tiny_config, tmp_path / "nothing", resume=True)
     with pytest.raises(UserError, match=r"was started with validation 0.1, not 0.0"):
         train(tiny_config, finished.path, resume=True)
+    settings = dataclasses.replace(finished.config.settings, consensus="drop")  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"was started with settings.consensus min, not drop"):
+        train(finished.config.replace(settings=settings), finished.path, resume=True)
+    with pytest.raises(UserError, match=r"config is 'pictures': give a Config, such as normatch.recipes.own"):
+        train("pictures", tmp_path / "other")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"config is 'pictures': give a Config"):
+        plan("pictures", tmp_path / "other")  # type: ignore[arg-type]
 
 
 def test_one_process_at_a_time_trains_a_run(tiny_config: Config, tmp_path: Path) -> None:
@@ -217,6 +232,58 @@ def test_a_damaged_checkpoint_is_named(tiny_config: Config, tmp_path: Path) -> N
     (run.path / "checkpoint" / "step-00000003.safetensors").write_bytes(b"half")
     with pytest.raises(UserError, match=r"step-00000003.safetensors is damaged"):
         train(tiny_config, run.path, resume=True)
+
+
+def test_a_checkpoint_with_one_wrong_bit_is_damaged_and_an_older_one_is_read(tmp_path: Path) -> None:
+    tensors = {"a/half": torch.ones(3, dtype=torch.bfloat16), "a/none": torch.ones(0), "b": torch.ones(2, 2).t()}
+    checkpoint.save(tmp_path, 5, tensors)
+    file = tmp_path / "step-00000005.safetensors"
+    step, back = checkpoint.load_latest(tmp_path) or (0, {})
+    assert step == 5
+    torch.testing.assert_close(back, tensors, rtol=0, atol=0)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"step-00000005.safetensors is damaged \(its checksum is another\)"):
+        checkpoint.load_latest(tmp_path)
+    file.write_bytes(save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
+    assert checkpoint.load_latest(tmp_path) is not None
+
+
+def test_a_checkpoint_of_other_code_is_named(tiny_config: Config, tmp_path: Path) -> None:
+    run = train(tiny_config.replace(method="supervised"), tmp_path / "run")
+    (run.path / "result.json").unlink()
+    step, tensors = checkpoint.load_latest(run.path / "checkpoint") or (0, {})
+    kept = {name: tensor for name, tensor in tensors.items() if name != "method/model.head.bias"}
+    assert len(kept) == len(tensors) - 1
+    checkpoint.save(run.path / "checkpoint", step, kept)
+    with pytest.raises(
+        UserError, match=r"step 12 does not fit the method as it is now \(.*head\.bias.*\): restore"
+    ) as error:
+        train(run.config, run.path, resume=True)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_whose_first_step_fails_leaves_nothing_behind(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("of the method")
+
+    config, supervised = tiny_config.replace(method="supervised"), methods.get("supervised")
+    with monkeypatch.context() as patch:
+        patch.setattr(supervised, "forward", fails)
+        with pytest.raises(RuntimeError, match="of the method"):
+            train(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+    class Stopped(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            raise RuntimeError("later")
+
+    with pytest.raises(RuntimeError, match="later"):
+        train(config, tmp_path / "run", progress=Stopped("digits"))
+    assert Run.open(tmp_path / "run").config == config
 
 
 def test_records_of_later_steps_and_one_cut_off_are_forgotten(tmp_path: Path) -> None:
@@ -392,6 +459,27 @@ def test_a_run_whose_pictures_have_changed_is_not_resumed(
         train(Run(Path("run")).config, "run", resume=True)
 
 
+def test_a_run_whose_labels_have_changed_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    for i, image in enumerate(random_bytes(8, 8, 8, 3)):
+        save_png(tmp_path / f"{i}.png", image)
+    table = tmp_path / "list.csv"
+    lines = [f"{i}.png,{('ape', 'bee')[i % 2]}\n" for i in range(8)]
+    table.write_text("".join(["path,label\n", *lines]))
+    config = own(str(table)).replace(steps=2, epoch=1, batch=4, ratio=1, device="cpu", test_share=0.0, validation=0.0)
+    run = train(config, tmp_path / "run")
+    (run.path / "result.json").unlink()
+    swapped = ["0.png,bee\n", "1.png,ape\n", *lines[2:]]
+    table.write_text("".join(["path,label\n", *swapped]))
+    with pytest.raises(UserError, match=r"the data has changed since .*or their labels, are others now"):
+        train(config, run.path, resume=True)
+    # A run of before there was a digest is as it was.
+    split = json.loads((run.path / "split.json").read_text())
+    del split["digest"]
+    (run.path / "split.json").write_text(json.dumps(split))
+    assert train(config, run.path, resume=True).finished
+
+
 def test_a_run_whose_data_has_moved_is_resumed_from_its_new_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -448,19 +536,29 @@ def test_a_run_whose_data_has_moved_is_resumed_from_its_new_place(
 def test_a_run_is_not_resumed_on_items_of_another_size_or_value(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
     config = own(str(tmp_path / "old.npz")).replace(steps=2, epoch=1, batch=6, ratio=2, device="cpu", test_share=0.2)
-    for name, rows in (("old", x), ("wide", np.tile(x, 2)), ("shifted", x + 0.01), ("copy", x)):
+    other = np.where(np.arange(60) < 2, 1 - y, y)
+    for name, rows in (("old", x), ("wide", np.tile(x, 2)), ("shifted", x + 0.01), ("turned", x[::-1]), ("copy", x)):
         np.savez(tmp_path / f"{name}.npz", x=rows, y=y)
+    np.savez(tmp_path / "relabelled.npz", x=x, y=other)
     run = train(config, tmp_path / "run")
     (run.path / "result.json").unlink()
-    for name in ("wide", "shifted"):
+    for name in ("wide", "shifted", "turned", "relabelled"):
         with pytest.raises(UserError, match="the data has changed since"):
             train(config.replace(data=str(tmp_path / f"{name}.npz")), run.path, resume=True)
     assert train(config.replace(data=str(tmp_path / "copy.npz")), run.path, resume=True).finished
+    # Once finished, its data is not read again: so other data cannot be the same.
+    assert train(config, run.path, resume=True).finished
+    with pytest.raises(
+        UserError, match=r"is finished, and was trained on .*old\.npz, not on .*wide\.npz: choose another"
+    ):
+        train(config.replace(data=str(tmp_path / "wide.npz")), run.path, resume=True)
 
 
 def test_items_that_are_no_files_have_no_names(finished: Run) -> None:
     assert list(read_table(finished.path / "predictions.csv")[0]) == ["item", "label", "probability", "truth"]
-    assert set(json.loads((finished.path / "split.json").read_text())) == {"labelled", "unlabelled", "validation"}
+    assert set(json.loads((finished.path / "split.json").read_text())) == {
+        *("digest", "labelled", "unlabelled", "validation")
+    }
 
 
 def test_names_that_are_not_text_do_no_harm(tmp_path: Path) -> None:

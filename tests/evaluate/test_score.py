@@ -59,7 +59,10 @@ def test_data_that_has_moved_is_read_from_its_new_place(tmp_path: Path) -> None:
         score_run(run.path, device="cpu")
     scored = score_run(run.path, moved=Moved(str(new)), device="cpu")
     assert scored["accuracy"] == run.result["accuracy"]
-    with pytest.raises(UserError, match="its classes or the size of its items are others now"):
+    with pytest.raises(UserError, match=r"its items are of shape \(5,\) now, not \(4,\)"):
+        score_run(run.path, moved=Moved(str(other)), device="cpu")
+    np.savez(other, x=np.zeros((60, 4)), y=labels, classes=["2", "1", "0"])
+    with pytest.raises(UserError, match=r"its classes are others now \(in another order\)"):
         score_run(run.path, moved=Moved(str(other)), device="cpu")
     assert numbers_of(run.path, device="cpu")["left_out"]
     assert "moved" not in str(numbers_of(run.path, moved=Moved(str(new)), device="cpu")["left_out"])

@@ -154,6 +154,7 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
         ({"auxiliary": "mlp", "accumulate_mixture": True}, "accumulate_mixture"),
         ({"auxiliary": "mlp", "means": "normal"}, "means is normal, but there is no flow"),
         ({"auxiliary": "mlp", "num_weight": 1e-3}, "num_weight"),
+        ({"auxiliary": "mlp", "head": "nfc", "num_weight": 1e-3}, "num_weight"),
         ({"auxiliary": "mlp", "flow_hidden": 64}, "flow_hidden"),
     ],
 )

@@ -1,5 +1,6 @@
 """The views of a batch by name: ``none``, ``weak`` and ``strong``, for images and for feature vectors."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,6 +54,9 @@ OFF: dict[str, dict[str, float | None]] = {
 }
 """The augmentations of each kind of item, with the value that turns each off; None if there is no such value."""
 
+STRONG_ALONE = ("ops", "max_strength", "cutout", "mix", "mask")
+"""The augmentations that weak views do not have."""
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -96,6 +100,20 @@ class AugmentConfig:
             if value not in (getattr(AugmentConfig, field), off):
                 raise UserError(
                     f"augment.{field} is {value}, which is for {others}, but the items are {items}: leave it out"
+                )
+
+    def must_show(self, kinds: Collection[str], method: str) -> None:
+        """Raise UserError if it changes a kind of view that the method does not have, which would do nothing.
+
+        As in :meth:`must_suit`, neither a default does, nor the value that turns an augmentation off.
+        """
+        off = OFF["images"] | OFF["feature vectors"]
+        for field in STRONG_ALONE:
+            value = getattr(self, field)
+            if "strong" not in kinds and value not in (getattr(AugmentConfig, field), off[field]):
+                raise UserError(
+                    f"augment.{field} is {value}, which is for strong views, but method {method!r} has none: "
+                    "leave it out, or choose another method"
                 )
 
 

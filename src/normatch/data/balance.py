@@ -6,6 +6,7 @@ The counts are the labelled items of each class that has any, by its name.
 from collections.abc import Collection, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normatch.columns import counted
 from normatch.data.dataset import UNKNOWN, Dataset
@@ -26,9 +27,10 @@ NAMED = 2
 """Number of classes with too few labels that are named one by one."""
 
 
-def label_counts(dataset: Dataset) -> dict[str, int]:
-    """The labelled items of each class that has any."""
-    known, counts = np.unique(dataset.labels[dataset.labels != UNKNOWN], return_counts=True)
+def label_counts(dataset: Dataset, among: NDArray[np.int64] | None = None) -> dict[str, int]:
+    """The labelled items of each class that has any: of all, or of those ``among`` some positions."""
+    labels = dataset.labels if among is None else dataset.labels[among]
+    known, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
     return {dataset.classes[label]: n for label, n in zip(known.tolist(), counts.tolist(), strict=True)}
 
 

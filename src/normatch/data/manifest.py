@@ -49,10 +49,13 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
             rows = csv.DictReader(file, strict=True)
             rows.fieldnames = _columns(path, rows.fieldnames or (), columns)
             for row in rows:
+                if _is_blank(row):  # as spreadsheets write below a table
+                    continue
                 try:
                     image, value = _image(path.parent, row, must_exist=on_bad == "stop"), read(row)
                     if image in lines:
-                        raise UserError(f"{image} is listed already on line {lines[image]}; delete one of the two")
+                        was = f" as {found[image]!r}, now as {value!r}" if found[image] != value else ""
+                        raise UserError(f"{image} is listed already on line {lines[image]}{was}; delete one of the two")
                 except UserError as error:
                     raise UserError(f"{path}, line {rows.line_num}: {error}") from None
                 found[image], lines[image] = value, rows.line_num
@@ -67,6 +70,11 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
     if not found:
         raise UserError(f"{path} lists no images: add lines such as {','.join(EXAMPLE[: len(columns)])}")
     return found
+
+
+def _is_blank(row: Row) -> bool:
+    values = [value for name, value in row.items() if name is not None] + list(row.get(None, ()))
+    return not any(value and value.strip() for value in values)
 
 
 def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:

@@ -1,5 +1,6 @@
 """The choice of labelled items: k per class by seed, the same on every machine, stored with the run."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,12 @@ from normatch.data.holdout import stratified
 from normatch.errors import UserError
 from normatch.seeding import permutation
 
-__all__ = ["Split", "draw_split", "files_of"]
+__all__ = ["Split", "digest", "draw_split", "files_of"]
 
 Indices = NDArray[np.int64]
+
+SAMPLE = 5_000
+"""The most inputs of a set that count in a digest."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,20 @@ def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
         "validation": train[split.validation].tolist(),
         "test": test.tolist() if test is not None else [],
     }
+
+
+def digest(split: Split, corpus: Corpus) -> str:
+    """A number for what a run learns and is tested from: classes, labels, and the inputs if they are not files.
+
+    Of many inputs a sample counts, spread over all, so that it takes no time to speak of. Files have names instead.
+    """
+    train, test = corpus.train, [] if corpus.test is None else [corpus.test]
+    labels = [train.labels[split.labelled], train.labels[split.validation], *(part.labels for part in test)]
+    inputs = [part.inputs[:: 1 + len(part.inputs) // SAMPLE] for part in (train, *test) if part.files is None]
+    found = hashlib.sha256(repr(train.classes).encode(errors="backslashreplace"))
+    for array in (*labels, *inputs):
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:

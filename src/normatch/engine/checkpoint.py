@@ -1,10 +1,12 @@
 """Checkpoints: all that a resumed run needs in one safetensors file, written atomically, without pickle."""
 
 import re
+import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -13,6 +15,9 @@ from normatch.errors import UserError
 from normatch.files import replacing
 
 __all__ = ["Writer", "load_latest", "newest_step", "save"]
+
+CHECKSUM = "checksum"
+"""The key of a checkpoint's metadata."""
 
 NAME = re.compile(r"step-(\d+)\.safetensors")
 
@@ -53,7 +58,8 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{step:08d}.safetensors"
     with replacing(path) as part:
-        part.write_bytes(save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        part.write_bytes(save_tensors(whole, {CHECKSUM: _checksum(whole)}))
     leftovers = folder.glob(".step-*.safetensors.part")
     for other in (*leftovers, *(file for earlier, file in _steps(folder).items() if earlier != step)):
         other.unlink()
@@ -66,11 +72,25 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
         return None
     step = max(found)
     try:
-        return step, load_file(found[step])
+        with safe_open(found[step], framework="pt") as file:
+            expected = (file.metadata() or {}).get(CHECKSUM)
+        tensors = load_file(found[step])
+        if expected not in (None, _checksum(tensors)):  # None in older ones
+            raise SafetensorError("its checksum is another")
     except SafetensorError as error:
         raise UserError(
             f"checkpoint {found[step]} is damaged ({error}): restore it, or remove it to train from the start again"
         ) from error
+    return step, tensors
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    """Of names and values."""
+    found = 0
+    for name in sorted(tensors):
+        value = tensors[name].reshape(-1).view(torch.uint8).numpy().data
+        found = zlib.crc32(value, zlib.crc32(name.encode(), found))
+    return f"{found:08x}"
 
 
 def newest_step(folder: Path) -> int:

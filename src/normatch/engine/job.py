@@ -108,8 +108,11 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
     _must_take_its_batch(method, config)
-    for kind in (*method.views.labelled, *method.views.unlabelled):
+    kinds = {*method.views.labelled, *method.views.unlabelled}
+    for kind in kinds:
         check_kind(kind)
+    if not begun:
+        config.augment.must_show(kinds, config.method)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
     views = Views(spec.shape, config.augment, centre=centre, scale=scale)

@@ -16,6 +16,8 @@ __all__ = ["PREDICTIONS", "Line", "read_predictions", "write_predictions"]
 PREDICTIONS = "predictions.csv"
 """Its name in the run's folder."""
 
+ESCAPE = "backslashreplace"
+
 ITEM, FILE, LABEL, PROBABILITY, TRUTH = "item", "file", "label", "probability", "truth"
 """Its columns, in order. The second exists only if items are files, and not in older runs, so nothing relies on it."""
 
@@ -32,8 +34,8 @@ class Line(NamedTuple):
 def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
     """Write one line per test item from the probabilities (N, K), with its file if it has one."""
     names = {FILE: test.files} if test.files is not None else {}
-    # File names that are not valid text are written with escapes.
-    with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+    # Names of files and folders that are not valid text are written with escapes.
+    with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors=ESCAPE) as file:
         table = csv.writer(file)
         table.writerow([ITEM, *names, LABEL, PROBABILITY, TRUTH])
         for i, (probability, k, truth, *name) in enumerate(
@@ -45,7 +47,7 @@ def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
 
 def read_predictions(path: Path, classes: Sequence[str]) -> list[Line]:
     """The lines of the items whose class is known."""
-    number = {name: k for k, name in enumerate(classes)}
+    number = {name.encode(errors=ESCAPE).decode(): k for k, name in enumerate(classes)}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)

@@ -13,6 +13,7 @@ from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
+from normatch.data.split import digest as digest_of
 from normatch.data.split import files_of
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, read_object, replacing, write_json
@@ -67,9 +68,15 @@ class Run:
 
     @classmethod
     def create(
-        cls, path: Path, config: Config, split: Split, files: Mapping[str, Sequence[str]] | None = None
+        cls,
+        path: Path,
+        config: Config,
+        split: Split,
+        files: Mapping[str, Sequence[str]] | None = None,
+        digest: str | None = None,
     ) -> "Run":
-        """Create the folder atomically. ``files`` are stored in ``split.json`` next to the positions of the split."""
+        """Create the folder atomically. ``files`` and ``digest``, both of the data, are stored in ``split.json`` next
+        to the positions of the split."""
         cls.must_be_new(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -79,7 +86,8 @@ class Run:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         try:
             write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            write_json(part / "split.json", ({"files": files} if files else {}) | split.to_json())
+            of_data = ({"files": files} if files else {}) | ({"digest": digest} if digest else {})
+            write_json(part / "split.json", of_data | split.to_json())
             (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:
@@ -90,8 +98,12 @@ class Run:
     @staticmethod
     def must_be_new(path: Path) -> None:
         """Raise UserError, before anything is read for it, if the run cannot be made at ``path``."""
+        if (path / "config.json").is_file() and Run(path).finished:
+            raise UserError(f"{path} exists already, a finished run: choose another --out")
         if (path / "config.json").is_file():
-            raise UserError(f"{path} exists already: continue it with --resume, or choose another --out")
+            raise UserError(
+                f"{path} exists already: continue it with --resume (in Python, resume=True), or choose another --out"
+            )
         if path.exists():
             raise UserError(f"{path} exists already and is no run: choose another --out")
         parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -148,6 +160,11 @@ class Run:
     def has_files_of(self, corpus: Corpus) -> bool:
         """Whether ``corpus`` has the same files at the split's positions; True if items are not files."""
         return self.files in ({}, files_of(self.split, corpus))
+
+    def has_data_of(self, corpus: Corpus) -> bool:
+        """Whether ``corpus`` has the run's labels and, where items are not files, its inputs; True for runs that were
+        started before this was stored."""
+        return self._read("split.json").get("digest") in (None, digest_of(self.split, corpus))
 
     @property
     def finished(self) -> bool:

@@ -20,6 +20,7 @@ from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
+from normatch.errors import UserError
 from normatch.methods import Batch, Method
 from normatch.seeding import derive
 
@@ -209,8 +210,15 @@ class Step:
         for key, value in tensors.items():
             part, name = key.split("/", 1)
             parts[part][name] = value
-        self.method.load_state_dict(parts["method"])
-        self.average.model.load_state_dict(parts["average"])
+        try:
+            self.method.load_state_dict(parts["method"])
+            self.average.model.load_state_dict(parts["average"])
+        except RuntimeError as error:  # it names all that differs, a line each
+            differs = " ".join(str(error).split())
+            raise UserError(
+                f"the state after step {done} does not fit the method as it is now ({differs}): restore its code, or "
+                "start another run"
+            ) from error
         self.optimisers.load(parts["optimiser"])
         self.meter.load(parts["meter"])
         self.done = done

@@ -1,16 +1,17 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from normatch.config import Config, to_json
+from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import Corpus, Reading, sources
 from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
-from normatch.data.split import files_of
+from normatch.data.split import digest, files_of
 from normatch.engine import checkpoint
 from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.loop import Loop, Turns, accuracy
@@ -54,22 +55,26 @@ def train(
     otherwise it is read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the
     wait does not count towards the run's time.
     """
+    must_be_config(config)
     path = run_folder(config, out)
     if not resume:
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
         # Not earlier: a message about data that is not found quotes it as it was given.
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
-        run = Run.create(path, stored, job.split, files_of(job.split, job.corpus))
+        of_data = files_of(job.split, job.corpus), digest(job.split, job.corpus)
+        run = Run.create(path, stored, job.split, *of_data)
         with run.alone():
-            _train(run, job, None, progress, turns)
+            _train(run, job, None, progress, turns, new=True)
         return run
     run = Run.open(path)
     if config.backbone == "auto":
         # The network that was picked when the run began: on another kind of device, another one would be.
         config = config.replace(backbone=run.config.backbone)
     _must_match(run, config)
-    if not run.finished:
+    if run.finished:
+        _must_be_its_data(run, config)
+    else:
         with run.alone():
             saved = checkpoint.load_latest(path / "checkpoint")
             job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None, begun=True)
@@ -94,9 +99,18 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def _train(
-    run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, progress: Progress, turns: Turns | None
+    run: Run,
+    job: Job,
+    saved: tuple[int, dict[str, Tensor]] | None,
+    progress: Progress,
+    turns: Turns | None,
+    *,
+    new: bool = False,
 ) -> None:
-    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run."""
+    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
+
+    The folder of a ``new`` run whose first step fails is removed: it holds nothing, and would refuse the next attempt.
+    """
     with job.runtime.scope():
         loop = Loop(job)
         if saved is not None:
@@ -105,13 +119,18 @@ def _train(
         run.forget_after(loop.step.done)
         loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
         loop.diagnosis.replay(run.metrics())
-        with RunRecorder(run.path, loop.step.done) as recorder:
-            loop.run(recorder, progress, run.path / "checkpoint", turns)
+        try:
+            with RunRecorder(run.path, loop.step.done) as recorder:
+                loop.run(recorder, progress, run.path / "checkpoint", turns)
+        except Exception:
+            if new and not loop.step.done:
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
         _finish(run, loop)
 
 
 def _must_match(run: Run, config: Config) -> None:
-    stored, given = to_json(run.config), to_json(config)
+    stored, given = flat(to_json(run.config)), flat(to_json(config))
     for name in stored:
         if name in MAY_DIFFER or (name in PLACES and _are_own(stored[name], given[name])):
             continue
@@ -122,14 +141,25 @@ def _must_match(run: Run, config: Config) -> None:
             )
 
 
+def _must_be_its_data(run: Run, config: Config) -> None:
+    """Raise UserError if other data is given to a finished run, whose data is not read again."""
+    stored, given = to_json(run.config), to_json(with_absolute_paths(config))
+    for name in sorted(PLACES):
+        if stored[name] != given[name]:
+            raise UserError(
+                f"{run.path} is finished, and was trained on {stored[name]}, not on {given[name]}: "
+                "choose another --out to train again"
+            )
+
+
 def _are_own(*places: str | None) -> bool:
     return all(place is not None and place not in sources for place in places)
 
 
 def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None) -> None:
-    """Raise UserError unless the split has the same positions and, for files, also the same names, and the items have
-    the mean and deviation that the ``saved`` model normalises with."""
-    same = run.split.to_json() == job.split.to_json() and run.has_files_of(job.corpus)
+    """Raise UserError unless the split has the same positions, its items the same labels and, for files, the same
+    names, and all items the mean and deviation that the ``saved`` model normalises with."""
+    same = run.split.to_json() == job.split.to_json() and run.has_files_of(job.corpus) and run.has_data_of(job.corpus)
     if saved is not None:
         mean, std = (saved[1][f"average/normalise.{name}"] for name in ("mean", "std"))
         now = job.method.model.normalise
@@ -137,8 +167,8 @@ def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] 
             same = same and before.shape == after.shape and bool(((before - after).abs() <= ROUNDING * std).all())
     if not same:
         raise UserError(
-            f"the data has changed since {run.path} was started: its labelled, unlabelled or test items are others "
-            "now; restore it, or start another run with another --out"
+            f"the data has changed since {run.path} was started: its labelled, unlabelled or test items, or their "
+            "labels, are others now; restore it, or start another run with another --out"
         )
 
 
@@ -161,7 +191,7 @@ def _finish(run: Run, loop: Loop) -> None:
         "method": loop.config.method,
         "seed": loop.config.seed,
         "labels": len(labelled),
-        "labels_by_class": label_counts(corpus.train.subset(labelled)),
+        "labels_by_class": label_counts(corpus.train, labelled),
         # Of all training items, also those whose labels the run did not use: Run.how_to_test needs them.
         "label_counts": label_counts(corpus.train),
         "skipped": list(corpus.skipped),

@@ -64,8 +64,17 @@ def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers
 
 def must_fit(run: Run, corpus: Corpus, spec: ModelSpec) -> None:
     """Raise UserError unless the corpus has the classes and the shape that the run's model takes."""
-    if corpus.train.classes != spec.classes or corpus.train.shape != spec.shape:
-        raise UserError(f"{_changed(run, corpus)}: its classes or the size of its items are others now; restore them")
+    now, then = corpus.train, spec
+    if now.classes != then.classes:
+        new, gone = (sorted(set(a) - set(b)) for a, b in ((now.classes, then.classes), (then.classes, now.classes)))
+        which = [f"{name!r} is new" for name in new[:1]] + [f"{name!r} is gone" for name in gone[:1]]
+        how = ", ".join(which) or "in another order"
+        raise UserError(f"{_changed(run, corpus)}: its classes are others now ({how}); restore them")
+    if now.shape != then.shape:
+        raise UserError(
+            f"{_changed(run, corpus)}: its items are of shape {now.shape} now, not {then.shape} (channels or features "
+            "come first); restore them"
+        )
 
 
 def must_be_labelled_alike(run: Run, corpus: Corpus, labels: NDArray[np.int64], answers: Answers) -> None:

@@ -100,6 +100,9 @@ class Embedding(NamedTuple):
 class Settings:
     """The settings of a method; each method subclasses this."""
 
+    needs: ClassVar[dict[str, str]] = {}
+    """Settings that have an effect only where another is on. They are not taken to a method that has it off."""
+
     def check(self) -> None:
         """Raise UserError if a setting is invalid or contradicts another."""
 

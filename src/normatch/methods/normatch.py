@@ -89,11 +89,13 @@ class NorMatchSettings(WeakToStrongSettings):
                 f"settings.stop_gradient is off with settings.passes {self.passes!r}, "
                 "which keeps no gradients of weak views: choose passes 'joint'"
             )
-        if self.auxiliary == "mlp" and self.head == "softmax":
-            for name in ("num_weight", "flow_hidden", "means", "flow_dropout", "accumulate_mixture"):
+        if self.auxiliary == "mlp":
+            # The likelihood is that of auxiliary flows alone.
+            of_any_flow = ("flow_hidden", "means", "flow_dropout", "accumulate_mixture")
+            for name in ("num_weight", *(of_any_flow if self.head == "softmax" else ())):
                 if getattr(self, name) != getattr(NorMatchSettings, name):
                     raise UserError(
-                        f"settings.{name} is {getattr(self, name)}, but there is no flow: "
+                        f"settings.{name} is {getattr(self, name)}, but there is no flow that it would affect: "
                         "choose auxiliary 'nfc', or leave it out"
                     )
 

@@ -16,6 +16,7 @@ from normatch.engine.predictions import PREDICTIONS
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
+from normatch.methods.contract import Settings
 from normatch.report.findings import Curve, curves_of
 from normatch.significance import mcnemar, wilson_interval
 from normatch.weights import read_spec
@@ -82,7 +83,8 @@ def compare(paths: Sequence[Path]) -> Comparison:
     places = [_resolved(run.config) for run in runs]
     configs = [flat(to_json(config)) for config in places]
     fields = dict.fromkeys(field for config in configs for field in config if field != "name")
-    differing = [field for field in fields if len({str(c[field]) for c in configs if field in c}) > 1]
+    defaults = [flat(to_json(config.replace(settings=Settings()))) for config in places]
+    differing = [field for field in fields if _differs(field, configs, defaults)]
     answers = [read_answers(run, read_spec(run.path / "model.json").classes) for run in runs]
     matches = tuple(
         _match((names[i], runs[i], answers[i]), (names[j], runs[j], answers[j]))
@@ -94,6 +96,14 @@ def compare(paths: Sequence[Path]) -> Comparison:
         settings={field: [config.get(field) for config in configs] for field in differing},
         matches=matches,
     )
+
+
+def _differs(field: str, configs: list[dict[str, Any]], defaults: list[dict[str, Any]]) -> bool:
+    """Whether runs that have a setting have different ones, or only some have it and not all of these its default."""
+    having = [(config, default) for config, default in zip(configs, defaults, strict=True) if field in config]
+    if len({str(config[field]) for config, _ in having}) > 1:
+        return True
+    return len(having) < len(configs) and any(config[field] != default.get(field) for config, default in having)
 
 
 def describe(comparison: Comparison) -> str:

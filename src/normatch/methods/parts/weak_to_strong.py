@@ -21,6 +21,8 @@ __all__ = ["WeakToStrong", "WeakToStrongSettings"]
 class WeakToStrongSettings(Settings):
     """Settings common to methods that train strong views on pseudo-labels of weak ones."""
 
+    needs: ClassVar[dict[str, str]] = {"alignment_batches": "alignment"}
+
     pseudo_label: Literal["soft", "onehot"] = "onehot"
     """The target of the strong view: the probabilities themselves, or one-hot at the largest."""
     alignment: bool = False
