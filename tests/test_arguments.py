@@ -97,3 +97,20 @@ def test_a_resumed_run_gives_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_p
         UserError, match="runs/digits-40 is a run on digits, cifar10-40 is on cifar10: resume it without"
     ):
         parse_run("train", ["cifar10-40", "--name", "digits-40", "--resume"], flag)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (["--settings.consensus", "min"], "train: method 'fixmatch' has no setting consensus, normatch has it"),
+        (["--settings.threshold", "high"], "train: --settings.threshold is 'high': give a number"),
+    ],
+)
+def test_the_settings_of_a_resumed_run_are_those_of_its_method(
+    setting: list[str], message: str, tmp_path: Path
+) -> None:
+    begun = recipes.get("digits-40").build().replace(method="fixmatch")
+    Run.create(tmp_path / "run", begun, Split(*(np.arange(1) for _ in range(3))))
+    options = {"resume": option(bool, False, ""), "out": option(Path | None, None, "")}
+    with pytest.raises(UserError, match=message):
+        parse_run("train", ["--out", str(tmp_path / "run"), "--resume", *setting], options)

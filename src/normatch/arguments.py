@@ -49,22 +49,24 @@ def parse(kind: Any, verb: str, argv: list[str]) -> Any:
             flags = [f"--{p.name.replace('_', '-')}" for p in single]
             method = _value_of(argv, "--method")
             there = f"{verb} --method {method}" if method and "--settings." in shown.getvalue() else verb
-            what = _setting_of_another(argv, method) or _one_line(shown.getvalue(), flags)
+            what = _one_line(shown.getvalue(), flags)
+            if what.startswith("Unrecognized"):
+                of_run: str = getattr(kind, "method", Config.method)
+                what = _setting_of_another(argv, method or of_run) or what
             raise UserError(f"{verb}: {what}; see normatch {there} --help") from None
         raise
     return parsed() if inspect.isfunction(kind) else parsed
 
 
-def _setting_of_another(argv: list[str], method: str | None) -> str | None:
-    """What is wrong if a flag sets what only other methods have; None if no flag does."""
+def _setting_of_another(argv: list[str], method: str) -> str | None:
+    """What is wrong if a flag sets what only methods other than ``method`` have; None if no flag does."""
     settings = {name: {f.name for f in dataclasses.fields(kind.Settings)} for name, kind in methods.items()}
-    mine = settings.get(method or Config.method, set())
     for word in argv:
         name = word.split("=")[0].removeprefix("--settings.").replace("-", "_").removeprefix("no_")
         having = [other for other, names in settings.items() if name in names]
-        if word.startswith("--settings.") and name not in mine and having:
+        if word.startswith("--settings.") and having and method not in having:
             has = "has" if len(having) == 1 else "have"
-            return f"method {method or Config.method!r} has no setting {name}, {' and '.join(having)} {has} it"
+            return f"method {method!r} has no setting {name}, {' and '.join(having)} {has} it"
     return None
 
 
