@@ -180,18 +180,9 @@ def choose(tasks: list[Task]) -> None:
 
 
 def compare(tasks: list[Task]) -> None:
-    """Every estimator on the test items of seeds 0 to 4; prints the table and writes the runs."""
+    """Every estimator on the test items of seeds 0 to 4; writes the runs."""
     runs = measure(ESTIMATORS, tasks, SEEDS, choosing=False)
     _write(RESULTS / "features.json", "Test accuracy on feature vectors with 4 labels a class", {"runs": runs})
-    print("| |", " | ".join(task.name for task in tasks), "| processor seconds a fit |")
-    for name in ESTIMATORS:
-        mine = [run for run in runs if run["estimator"] == name]
-        cells = []
-        for task in tasks:
-            scores = [100 * run["accuracy"] for run in mine if run["task"] == task.name]
-            cells.append(f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}")
-        seconds = [run["seconds"] for run in mine]
-        print(f"| {name} | {' | '.join(cells)} | {min(seconds):.2f} to {max(seconds):.2f} |")
 
 
 def measure(makes: dict[str, Make], tasks: list[Task], seeds: range, *, choosing: bool) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import picture
+
 from normatch.columns import markdown
 from normatch.files import read_json
 from normatch.reproduce.fill import Filled
@@ -106,6 +108,7 @@ CEILINGS = {
 
 
 def digits() -> str:
+    picture.draw(DOCS / "pictures" / "digits-40.svg")
     runs = read_json(RESULTS / "digits-40.json")["runs"]
     rows = [["", "test accuracy (%)", "each seed", "seconds a run"]]
     for method, name in DIGITS.items():
@@ -170,11 +173,11 @@ def _is_variant(run: dict[str, Any]) -> bool:
 
 
 def _search(names: dict[str, str], wanted: Callable[[dict[str, Any]], bool]) -> str:
-    rows = [["choice", "labels", "steps", "steps/s", "minutes of steps", "held-out accuracy (%)"]]
-    for run in filter(wanted, read_json(RESULTS / "cifar10-fast-choices.json")["runs"]):
+    rows = [["row", "choice", "labels", "steps", "steps/s", "minutes of steps", "held-out accuracy (%)"]]
+    for row, run in enumerate(filter(wanted, read_json(RESULTS / "cifar10-fast-choices.json")["runs"]), 1):
         minutes = run["steps"] / run["steps_per_second"] / 60
         cells = [f"{run['labels']:,}", f"{run['steps']:,}", f"{run['steps_per_second']:.0f}", f"{minutes:.1f}"]
-        rows.append([names[run["choice"]], *cells, f"{100 * run['accuracy']:.1f}"])
+        rows.append([str(row), names[run["choice"]], *cells, f"{100 * run['accuracy']:.1f}"])
     return markdown(rows)
 
 

@@ -1,12 +1,10 @@
-"""Draws docs/pictures/digits-40.svg from benchmarks/results/digits-40.json: a dot a seed, a tick for their mean."""
+"""The picture of the README from benchmarks/results/digits-40.json: a dot a seed, a tick for their mean."""
 
 import json
 import statistics
 from pathlib import Path
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "digits-40.json"
-PICTURE = HERE.parent / "docs" / "pictures" / "digits-40.svg"
+RESULTS = Path(__file__).parent / "results" / "digits-40.json"
 
 NAMES = {
     "supervised": "the 40 labels alone",
@@ -23,7 +21,8 @@ def place(accuracy: float) -> float:
     return LEFT + (accuracy - LOW) / (HIGH - LOW) * (WIDTH - LEFT - RIGHT)
 
 
-def main() -> None:
+def draw(path: Path) -> None:
+    """Draw it anew."""
     report = json.loads(RESULTS.read_text())
     scores = {m: [100 * r["accuracy"] for r in report["runs"] if r["method"] == m] for m in NAMES}
     height = TOP + ROW * len(NAMES) + 40
@@ -53,8 +52,5 @@ def main() -> None:
             for score in scores[method]
         ]
         parts.append(f'<text x="{WIDTH - RIGHT + 14}" y="{y + 21}" fill="#1f2328"{weight}>{mean:.1f}</text>')
-    PICTURE.write_text("\n".join([*parts, "</svg>"]) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n")

@@ -507,7 +507,7 @@ WRONG = {
     ),
     "data with other classes": Wrong(
         "eval run",
-        "its classes are others now ('2' is new)",
+        "its classes have changed ('2' is new)",
         arrays(x=vectors(), y=np.arange(20) % 3),
         "vectors",
     ),
@@ -540,7 +540,7 @@ WRONG = {
     "a result over another file": Wrong(
         "bench --out notes.txt", "notes.txt exists already", and_file("notes.txt", "x")
     ),
-    "a page and its numbers": Wrong("report run --json --out page.html", "give one of them", uses="digits"),
+    "a page and its numbers": Wrong("report run --json --out page.html", "leave out --json or --out", uses="digits"),
     "no run to report": Wrong("report nowhere", "nowhere is no run"),
     "one run to compare with nothing": Wrong("compare nowhere", "compare needs at least two"),
     "no run to predict with": Wrong("predict nowhere x.png", "nowhere"),
@@ -621,7 +621,7 @@ WRONG = {
         pets,
     ),
     "test items that have changed": Wrong(
-        "eval run", "its test items are others now", arrays(x=vectors(), y=np.arange(20) // 10), "vectors"
+        "eval run", "its test items have changed", arrays(x=vectors(), y=np.arange(20) // 10), "vectors"
     ),
     "a recipe of other data to resume": Wrong(
         "train cifar10-40 --resume --out run", "run is a run on digits, cifar10-40 is on cifar10", None, "digits"
@@ -640,7 +640,9 @@ WRONG = {
     "a seed twice": Wrong("reproduce table1 --seeds 0 0", "seeds are 0 0: give different numbers"),
     "a seed below 0": Wrong("reproduce table1 --seeds 1 -2", "seeds are 1 -2: give different numbers from 0 on"),
     "a stand-in without a recipe": Wrong("reproduce table1 --data iris", "data is 'iris', which no recipe is for"),
-    "a stand-in for data sets": Wrong("reproduce table6 --data digits", "'digits' cannot stand in"),
+    "a stand-in for data sets": Wrong(
+        "reproduce table6 --data digits", "table6 is about its own data and cannot be trained on digits"
+    ),
     "a run of another name": Wrong("reproduce table1 --data digits --only dropout", "no run is called dropout"),
     "no runs at once": Wrong("reproduce table1 --at-once 0", "at-once is 0"),
     "results into a file": Wrong("reproduce table1 --out x", "x is a file", and_file("x", "")),

@@ -239,6 +239,10 @@ def _one_line(box: str, flags: Iterable[str]) -> str:
     if number:
         flag, kind, value = number.groups()
         return f"{flag} is {value!r}: give a {'whole number' if kind == 'int' else 'number'}"
+    missing = re.match(r"Missing from .*?: (\S+) (\S)(.*?)\.? \(required\)", message)
+    if missing:
+        flag, first, rest = missing.groups()
+        return f"{flag if flag.startswith('--') else 'an argument'} is missing: {first.lower()}{rest}"
     close = next((s[1].split()[0].rstrip(",") for s in sections if s and s[0].startswith("Perhaps you meant")), None)
     wrong = re.match(r"Unrecognized options: (--[^\s,=]+)", message)
     if wrong and not close:

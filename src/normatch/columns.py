@@ -1,8 +1,8 @@
-"""Text from rows of strings: aligned columns, Markdown tables; and counts with their nouns."""
+"""Text from rows of strings: aligned columns, Markdown tables; and of numbers: counts with their nouns, percentages."""
 
 from collections.abc import Sequence
 
-__all__ = ["aligned", "counted", "markdown"]
+__all__ = ["aligned", "counted", "markdown", "percent"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -34,3 +34,12 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     """
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], f"| {' | '.join('---' for _ in rows[0])} |", *lines[1:]])
+
+
+def percent(value: float) -> str:
+    """A share as a percentage with at most one decimal.
+
+    >>> percent(0.5), percent(0.975)
+    ('50%', '97.5%')
+    """
+    return f"{100 * value:.1f}".removesuffix(".0") + "%"

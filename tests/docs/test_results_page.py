@@ -10,14 +10,15 @@ import pytest
 from scipy.stats import t
 
 from normatch.files import read_json
-from tests.docs.scripts import load_script
+from tests.docs.scripts import BENCHMARKS, load_script
 
 PROJECT = Path(__file__).parents[2]
 RESULTS = PROJECT / "benchmarks" / "results"
 
 
 @pytest.fixture
-def generator() -> ModuleType:
+def generator(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
     return load_script("page")
 
 
@@ -191,8 +192,7 @@ def claims() -> list[str]:
         f"on seeds 0 to 2 longer runs with 250 labels differ by {max(seeds_of_250) - min(seeds_of_250):.1f} points",
         f"{100 * long_run[119207]:.1f} % after 119,207, then lost {100 * (long_run[119207] - long_run[130048]):.1f}",
         f"are {100 * (quick['onehot'][20480] - quick['soft'][20480]):.1f} points ahead of soft ones after 20,480",
-        f"ends at {100 * sure_run[78336]:.1f} %, where the soft ones of the eighth row had "
-        f"{100 * long_run[75859]:.1f} %",
+        f"ends at {100 * sure_run[78336]:.1f} %, where the soft ones of row 8 had {100 * long_run[75859]:.1f} %",
         f"{100 * quick['onehot-strong-labels'][8530]:.1f} % after 8,530 steps, where weak augmentation gives "
         f"{100 * quick['onehot'][8530]:.1f} %",
         f"{100 * decided[39360]:.1f} % at half of a run of 79,872 steps, with {100 * sure_then:.0f} % of the",
@@ -220,8 +220,8 @@ def claims() -> list[str]:
         f"{100 * third[6656]:.1f} % against {100 * averaged[6656]:.1f} after 6,656 steps, and at the end by "
         f"{100 * (ops['accuracy'] - recipe['accuracy']):.1f} points",
         f"run ends at {100 * both['accuracy']:.1f} %, {100 * (both['accuracy'] - recipe['accuracy']):.1f} above the",
-        f"would have {narrow:.1f} % after 10,240 steps and {ceilings['all', 20480]:.1f} % after 20,480",
-        f"More channels raise that by {wider - narrow:.1f} points at most",
+        f"`quick-resnet` has {narrow:.1f} % after 10,240 steps and {ceilings['all', 20480]:.1f} % after 20,480",
+        f"More channels raise the {narrow:.1f} % by {wider - narrow:.1f} points at most",
         f"WRN-28-2 has {ceilings['all-wrn-28-2', 10240]:.1f} % after 10,240 steps",
         f"(NorMatch {wine[0]:.1f} there, {wine[1]:.1f} to {wine[-1]:.1f} on the others)",
         f"features {'nothing' if max(others) <= alone else 'something'} gained over the labels alone",

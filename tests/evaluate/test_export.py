@@ -117,7 +117,7 @@ def test_an_existing_file_is_replaced_only_by_force(run: Path, capsys: pytest.Ca
     assert path.read_text() == "mine"
     assert main(["export", str(run), "--format", "torch", "--force"]) == 0
     said = capsys.readouterr()
-    assert f"{path}: 0.0 MB, from features (N, 5) to probabilities; differs from PyTorch by" in said.out
+    assert f"{path}: 0.0 MB, from features (N, 5) to probabilities; probabilities differ from PyTorch's by" in said.out
     assert said.err == ""
     torch.export.load(path)
 

@@ -62,7 +62,7 @@ def test_data_that_has_moved_is_read_from_its_new_place(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"its items are of shape \(5,\) now, not \(4,\)"):
         score_run(run.path, moved=Moved(str(other)), device="cpu")
     np.savez(other, x=np.zeros((60, 4)), y=labels, classes=["2", "1", "0"])
-    with pytest.raises(UserError, match=r"its classes are others now \(in another order\)"):
+    with pytest.raises(UserError, match=r"its classes have changed \(in another order\)"):
         score_run(run.path, moved=Moved(str(other)), device="cpu")
     assert numbers_of(run.path, device="cpu")["left_out"]
     assert "moved" not in str(numbers_of(run.path, moved=Moved(str(new)), device="cpu")["left_out"])
@@ -114,7 +114,7 @@ def test_a_new_label_leaves_the_score_of_an_older_run_as_it_was(
     other = {"ape": "bee", "bee": "ape"}[Path(first).parent.name]
     manifest.write_text(manifest.read_text().replace(f"{first},{Path(first).parent.name}", f"{first},{other}"))
     with pytest.raises(
-        UserError, match=r"list\.csv is not the data that .*run was trained on: its test items are others"
+        UserError, match=r"list\.csv is not the data that .*run was trained on: its test items have changed"
     ):
         score_run(run.path, moved=Moved(str(manifest)), device="cpu")
 
@@ -142,10 +142,10 @@ def test_scores_unlike_those_at_the_end_are_remarked_on(tmp_path: Path, capsys: 
         np.savez(data, images=pixels, labels=labels)
         assert main(["eval", str(run), "--device", "cpu"]) == 0
         said = capsys.readouterr().err
-        assert ("when the run ended: the items or their labels are others now" in said) == changed
+        assert ("when the run ended: the items or their labels have changed since" in said) == changed
         numbers = numbers_of(run, device="cpu")
         assert numbers["accuracy"] > 0.9, "that with which it ended"
         told: list[str] = []
-        write_report(run, device="cpu", tell=told.append)
+        write_report(run, device="cpu", force=True, tell=told.append)
         assert [("100 test items are predicted otherwise now" in words) for words in told] == [True] * changed
     assert unlike_before(run, {"evaluated_on": "validation", "n": 100, "accuracy": 0.0}) is None

@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_f
 from normatch.cli import main
 from normatch.engine import train
 from normatch.engine.job import prepare
-from normatch.engine.run import Run
+from normatch.engine.run import Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.calibration import calibration_error
 from normatch.evaluate.metrics import per_class
@@ -270,12 +270,31 @@ def test_data_that_has_gone_leaves_a_page_without_pictures(runs: dict[str, Path]
     assert after["calibration"]["after"] is None
 
 
+def test_a_page_without_pictures_replaces_none_that_is_there(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["normatch"], run)
+    (run / "report.html").write_text("with pictures")
+    with pytest.raises(UserError, match=r"^data is 'nowhere'"):
+        write_report(run, moved=Moved("nowhere"), device="cpu")
+    with pytest.raises(UserError, match=r"^data is 'nowhere'"):
+        numbers_of(run, moved=Moved("nowhere"), device="cpu")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"data": "nowhere"}))
+    with pytest.raises(
+        UserError, match=r"report\.html exists already, and a new page would lack the data, which cannot"
+    ):
+        write_report(run, device="cpu")
+    assert (run / "report.html").read_text() == "with pictures"
+    write_report(run, device="cpu", force=True)
+    assert "data is &#x27;nowhere&#x27;" in (run / "report.html").read_text()
+
+
 def test_data_that_has_changed_is_not_taken_for_the_runs_own(runs: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs["normatch"], run)
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"seed": 5}))
-    assert "test items are others now" in numbers_of(run, device="cpu")["left_out"]["pictures"]
+    assert "test items have changed" in numbers_of(run, device="cpu")["left_out"]["pictures"]
 
 
 def test_warnings_of_the_run_are_shown(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -406,7 +425,7 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("normatch.report.evidence.UNLABELLED_SAMPLE", 1)
     assert any(apology in said for said in check_page(write_report(run.path, device="cpu")).words)
     (tmp_path / "pets").rename(tmp_path / "moved")
-    assert any(apology in said for said in check_page(write_report(run.path, device="cpu")).words)
+    assert any(apology in said for said in check_page(write_report(run.path, device="cpu", force=True)).words)
 
 
 def test_truth_that_is_not_learnt_needs_no_apology(runs: dict[str, Path], tmp_path: Path) -> None:

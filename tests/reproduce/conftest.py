@@ -32,10 +32,8 @@ def make_result(
     config = Budget("", steps=steps).apply(trial, seed, stand_in)
     name = f"{stand_in or trial.recipe}-{trial.name}-{steps}-seed{seed}"
     given: dict[str, Any] = {
-        "name": name,
         "path": Path("elsewhere") / f"{name}.json",
         "config": config.replace(name=name, **(change or {})),
-        "seed": seed,
         "failed": None,
         "accuracy": accuracy,
         "confident": None,

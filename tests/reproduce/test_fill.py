@@ -1,6 +1,7 @@
 """Results in the places that they answer, and in no others."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from normatch.errors import UserError
 from normatch.reproduce.fill import Filled, answers, value
 from normatch.reproduce.paper import STUDIES, Trial
 from normatch.reproduce.results import question
@@ -48,6 +50,15 @@ def test_the_longest_runs_come_first_each_with_its_seeds_in_order() -> None:
     assert [answer.steps for answer in found] == [307200, 4096, 512]
     assert all([result.seed for result in answer.results] == [0, 1, 2] for answer in found)
     assert {answer.whole for answer in found} == {300 * 1024}
+
+
+def test_two_results_of_one_seed_are_not_two_seeds() -> None:
+    mine = make_result(NCUE, 1)
+    results = [make_result(NCUE), mine, dataclasses.replace(mine, path=Path("elsewhere/of-another-machine.json"))]
+    message = r"ncue-2048-seed1\.json and of-another-machine\.json are results of the same run and seed 1: move one"
+    with pytest.raises(UserError, match=message):
+        answers(NCUE, results)
+    assert len(answers(NCUE, [*results[:2], make_result(NCUE, 1, steps=512)])) == 2
 
 
 def test_a_short_run_answers_long_and_short_schedules_but_a_long_one_its_own() -> None:

@@ -112,9 +112,8 @@ def test_figures_have_the_numbers_of_the_tables() -> None:
         found = numbers_of(name)
         assert found
         assert found.items() <= in_tables.items()
-    for name in ("figure3", "figure4"):  # the paper's number belongs to either form of one pass
-        own, elsewhere = (row.cells[0].paper for row in STUDIES[name].rows)
-        assert own == elsewhere
+    for name in ("figure3", "figure4"):  # the paper has no number of a run without a gradient through weak views
+        assert [bool(row.cells[0].paper) for row in STUDIES[name].rows] == [True, False]
 
 
 def test_the_fast_study_trains_its_recipe() -> None:

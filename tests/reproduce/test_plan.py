@@ -109,9 +109,11 @@ def test_without_any_data_all_of_it_is_named_with_what_can_stand_in(tmp_path: Pa
 
     assert complaint("table1").endswith(
         f"run `normatch data get cifar10 --root {tmp_path / 'empty'}`, or put it there; "
-        "or put digits in place of cifar10 with --data digits"
+        "to try it without cifar10, add --data digits"
     )
     every = complaint("all")
-    assert "; cifar100, stl10, mini-imagenet cannot be read either; or put digits in place of cifar10" in every
+    assert (
+        "; cifar100, stl10, mini-imagenet cannot be read either; to try it without cifar10, add --data digits" in every
+    )
     # It is about its own data.
     assert complaint("table6").endswith("; cifar100, stl10 cannot be read either")

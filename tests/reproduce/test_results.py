@@ -102,7 +102,7 @@ def test_the_circumstances_are_the_runs(run: Run, fields: dict[str, Any], result
     assert fields["schedule"] == {"steps": 22, "whole": 88, "share": 0.25}
     assert result.torch == ended["versions"]["torch"]
     assert (result.hardware, result.date, result.seconds) == (ended["hardware"], ended["date"], ended["seconds"])
-    assert (result.name, result.seed, result.path.name) == ("tiny", 0, "tiny.json")
+    assert (result.seed, result.path.name) == (0, "tiny.json")
 
 
 def test_where_the_data_lies_is_nobodys_business(run: Run, written: Path, result: Result) -> None:
@@ -212,7 +212,7 @@ def test_a_damaged_file_is_named(damage: dict[str, Any], fields: dict[str, Any],
 
 def test_a_missing_field_or_half_a_file_is_named(written: Path, fields: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "damaged.json"
-    for name in ("name", "config", "seed", "failed", "accuracy", "curves", "auxiliary", "seconds", "date"):
+    for name in ("config", "failed", "accuracy", "curves", "auxiliary", "seconds", "date"):
         path.write_text(json.dumps({n: value for n, value in fields.items() if n != name}))
         with pytest.raises(UserError, match=name):
             read_results(tmp_path)

@@ -197,6 +197,29 @@ def test_a_finished_run_without_a_result_gets_one(tmp_path: Path) -> None:
     assert (tmp_path / "pictures/figure3-digits-40.svg").is_file()
 
 
+def test_the_page_has_all_that_was_trained_into_the_folder(tmp_path: Path) -> None:
+    def titles() -> list[str]:
+        return [line for line in (tmp_path / "results.md").read_text().splitlines() if line.startswith("###")]
+
+    assert main(["reproduce", "table3", *QUICK, "--out", str(tmp_path)]) == 0
+    first = "### Table 3: stopping the flow's gradient before the backbone, with digits-40"
+    assert first in titles()
+    assert main(["reproduce", "figure5", *QUICK, "--only", "1e-7", "--out", str(tmp_path)]) == 0
+    assert {first, "### Figure 5: sensitivity to λ, with digits-40"} <= set(titles())
+
+
+def test_a_finished_run_of_other_settings_is_no_answer(tmp_path: Path) -> None:
+    command = ["reproduce", "table3", *QUICK, "--only", "no-stop", "--out", str(tmp_path)]
+    assert main(command) == 0
+    (file,) = (tmp_path / "runs").glob("*/config.json")
+    file.write_text(file.read_text().replace('"ema": 0.99', '"ema": 0.5'))
+    plan = {"budget": "4steps", "seeds": (0,), "data": "digits", "device": "cpu", "out": tmp_path}
+    with pytest.raises(
+        UserError, match=r"no-stop-4-seed0 was trained with other settings than it would be now: choose"
+    ):
+        make_plan("table3", **plan)  # type: ignore[arg-type]
+
+
 def test_a_program_reads_the_plan_and_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table3", *QUICK, "--out", str(tmp_path / "grid"), "--json"]
     assert main([*command, "--dry-run"]) == 0
@@ -206,6 +229,7 @@ def test_a_program_reads_the_plan_and_the_tables(tmp_path: Path, capsys: pytest.
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["failed"] == []
+    assert [(run["steps_done"], run["finished"], run["seconds_left"]) for run in found["runs"]] == [(4, True, 0.0)] * 2
     first, second = found["tables"]["table3"]
     assert (first["row"], second["row"]) == ("stopped", "not stopped")
     assert first["paper"]["accuracy"] == {"value": 93.41, "spread": None}

@@ -3,7 +3,7 @@
 import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
@@ -12,6 +12,7 @@ from normatch.bars import decoding
 from normatch.data import Reading
 from normatch.device import Device
 from normatch.engine.run import Moved
+from normatch.evaluate.answers import On
 from normatch.evaluate.score import describe, score_run, unlike_before
 
 __all__ = ["main"]
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> None:
 
 def verb(
     run: Positional[Path],
-    on: Literal["auto", "test", "validation"] = "auto",
+    on: On = "auto",
     data: str | None = None,
     unlabelled: Annotated[Path | None, arg(aliases=["--unlabeled"])] = None,
     data_root: Path | None = None,

@@ -1,12 +1,11 @@
 """``normatch export``: turn a trained model into one ONNX or torch file."""
 
 from pathlib import Path
-from typing import Literal
 
 from tyro.conf import Positional
 
 from normatch.arguments import parse
-from normatch.evaluate.export import export_run
+from normatch.evaluate.export import Format, export_run
 
 __all__ = ["main"]
 
@@ -17,7 +16,7 @@ def main(argv: list[str]) -> None:
 
 def verb(
     run: Positional[Path],
-    format: Literal["onnx", "torch"] = "onnx",
+    format: Format = "onnx",
     out: Path | None = None,
     force: bool = False,
 ) -> None:

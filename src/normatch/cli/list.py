@@ -1,12 +1,11 @@
 """``normatch list``: list the methods, datasets, backbones or recipes."""
 
 import json as jsonlib
-from typing import Literal
 
 from tyro.conf import Positional
 
 from normatch.arguments import parse
-from normatch.catalogue import catalogue
+from normatch.catalogue import Kind, catalogue
 
 __all__ = ["main"]
 
@@ -15,11 +14,11 @@ def main(argv: list[str]) -> None:
     parse(verb, "list", argv)
 
 
-def verb(what: Positional[Literal["methods", "datasets", "backbones", "recipes"]], json: bool = False) -> None:
+def verb(what: Positional[Kind], json: bool = False) -> None:
     """List what can be named in a config.
 
     Args:
-        what: The kind of thing.
+        what: The kind of thing: methods, datasets, backbones or recipes.
         json: Print a JSON array of objects with name and summary.
     """
     rows = catalogue(what)

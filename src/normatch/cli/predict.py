@@ -2,11 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
 
 from tyro.conf import Positional
 
 from normatch.arguments import or_skipped, parse
+from normatch.data import OnBad
 from normatch.device import Device
 from normatch.evaluate.table import predict_to
 
@@ -21,7 +21,7 @@ def verb(
     run: Positional[Path],
     inputs: Positional[tuple[Path, ...]],
     out: Path | None = None,
-    on_bad_image: Literal["stop", "skip"] = "stop",
+    on_bad_image: OnBad = "stop",
     batch: int = 256,
     device: Device = "auto",
     force: bool = False,

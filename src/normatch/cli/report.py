@@ -40,12 +40,12 @@ def verb(
         unlabelled: The folder of more images without labels, if it has moved.
         data_root: Folder that holds the data sets' files, if it has moved.
         device: Where to compute.
-        force: Replace --out if it exists.
+        force: Replace --out if it exists, or the report of a run whose data cannot be read again.
         json: Print the numbers of the page as one JSON object instead.
     """
     moved = Moved(data, unlabelled, data_root)
     if json and out is not None:
-        raise UserError("out is a page, and json prints the numbers instead of it: give one of them")
+        raise UserError("--json prints the numbers and writes no page: leave out --json or --out")
     if json:
         print(jsonlib.dumps(numbers_of(run, moved=moved, device=device)))
     else:

@@ -37,8 +37,9 @@ def verb(
     Args:
         name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), fast (the recipe
             cifar10-40-fast), or all.
-        budget: full (the paper's schedule), 300 (epochs at most), quick (to see it work), the minutes that each run
-            may take here, or a number of steps such as 20480steps. The schedule is scaled to it.
+        budget: full: the paper's schedule. 300: at most 300 epochs. quick: a short trial, to see it work. Any other
+            number: minutes for each run on this machine (300.0 for 300 minutes). 20480steps: that many steps. The
+            schedule is scaled to it.
         seeds: Label seeds; every row is trained once with each.
         data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
         data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
@@ -61,16 +62,15 @@ def verb(
         out=out,
         timed=dry_run,
     )
-    planned = plan.to_json()
     if not json:
         print(plan.describe(), flush=True)
     elif dry_run:
-        print(jsonlib.dumps(planned))
+        print(jsonlib.dumps(plan.to_json()))
     if dry_run:
         return
     failed = carry_out(plan, lambda said: print(said, file=sys.stderr if json else sys.stdout, flush=True))
     if json:
-        print(jsonlib.dumps(planned | {"tables": tables(plan), "failed": failed}))
+        print(jsonlib.dumps(plan.to_json() | {"tables": tables(plan), "failed": failed}))
     else:
         print(f"\n{summary(plan)}\n\n{plan.out / 'results.md'}")
     if failed:

@@ -14,14 +14,20 @@ from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.model import ModelSpec
 
-__all__ = ["Answers", "must_be_labelled_alike", "must_be_the_same", "must_fit", "read_answers"]
+__all__ = ["Answers", "HeldOut", "On", "must_be_labelled_alike", "must_be_the_same", "must_fit", "read_answers"]
+
+HeldOut = Literal["test", "validation"]
+"""The kinds of held-out items."""
+
+On = Literal["auto", "test", "validation"]
+"""Held-out items to score: ``auto`` is the test set or, if there is none, the validation items."""
 
 
 @dataclass(frozen=True)
 class Answers:
     """Held-out items whose class is known, and the model's predictions for them."""
 
-    which: Literal["test", "validation"]
+    which: HeldOut
     items: NDArray[np.int64]
     """(N,) their positions: in predictions.csv for a test set, among the training items for validation."""
     labels: NDArray[np.int64]
@@ -69,7 +75,7 @@ def must_fit(run: Run, corpus: Corpus, spec: ModelSpec) -> None:
         new, gone = (sorted(set(a) - set(b)) for a, b in ((now.classes, then.classes), (then.classes, now.classes)))
         which = [f"{name!r} is new" for name in new[:1]] + [f"{name!r} is gone" for name in gone[:1]]
         how = ", ".join(which) or "in another order"
-        raise UserError(f"{_changed(run, corpus)}: its classes are others now ({how}); restore them")
+        raise UserError(f"{_changed(run, corpus)}: its classes have changed ({how}); restore them")
     if now.shape != then.shape:
         raise UserError(
             f"{_changed(run, corpus)}: its items are of shape {now.shape} now, not {then.shape} (channels or features "
@@ -80,7 +86,7 @@ def must_fit(run: Run, corpus: Corpus, spec: ModelSpec) -> None:
 def must_be_labelled_alike(run: Run, corpus: Corpus, labels: NDArray[np.int64], answers: Answers) -> None:
     """Raise UserError unless the ``labels`` of test items are, where known, those stored with the predictions."""
     if not np.array_equal(labels[labels != UNKNOWN], answers.labels):
-        raise UserError(f"{_changed(run, corpus)}: its test items are others now; restore them")
+        raise UserError(f"{_changed(run, corpus)}: its test items have changed; restore the old ones")
 
 
 def must_look_alike(run: Run, corpus: Corpus, guess: NDArray[np.int64], answers: Answers) -> None:

@@ -89,7 +89,7 @@ def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, f
     shape = ", ".join(map(str, ("N", *served.shape)))
     return (
         f"{out}: {out.stat().st_size / 1e6:.1f} MB, from {served.input} ({shape}) to {', '.join(served.outputs)}; "
-        f"differs from PyTorch by {difference:.0e} at most on {CHECKED} inputs"
+        f"probabilities differ from PyTorch's by {difference:.0e} at most on {CHECKED} inputs"
     )
 
 

@@ -1,7 +1,7 @@
 """Score a finished run again, from its files and its data."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import (
+    HeldOut,
+    On,
     more_than_rounding,
     must_be_labelled_alike,
     must_be_the_same,
@@ -25,14 +27,11 @@ from normatch.significance import describe_accuracy
 
 __all__ = ["describe", "held_out", "score_run", "unlike_before"]
 
-HELD_OUT: tuple[Literal["test", "validation"], ...] = ("test", "validation")
-"""The kinds of held-out items; the first that a run has is scored."""
-
 
 def score_run(
     path: Path,
     *,
-    on: Literal["auto", "test", "validation"] = "auto",
+    on: On = "auto",
     moved: Moved = STAYED,
     device: Device = "auto",
     reading: Reading = DEFAULT,
@@ -55,9 +54,7 @@ def score_run(
     return {"evaluated_on": which} | scores(model.predict_proba(items.inputs), items.labels, items.classes)
 
 
-def _held_out_files(
-    run: Run, corpus: Corpus, on: Literal["auto", "test", "validation"]
-) -> tuple[Literal["test", "validation"], Dataset] | None:
+def _held_out_files(run: Run, corpus: Corpus, on: On) -> tuple[HeldOut, Dataset] | None:
     """Which files the run held out, and these with their class, wherever in the corpus they are now.
 
     A new label moves the positions of other files and even draws another test set, but the run's own files are still
@@ -65,7 +62,8 @@ def _held_out_files(
     """
     parts = [part for part in (corpus.train, corpus.test) if part is not None]
     places = {name: (part, i) for part in parts if part.files is not None for i, name in enumerate(part.files)}
-    for which in HELD_OUT:
+    which: HeldOut
+    for which in get_args(HeldOut):
         names = run.files.get(which, []) if on in ("auto", which) else []
         if any(name not in places for name in names):
             return None
@@ -100,14 +98,12 @@ def unlike_before(path: Path, report: dict[str, Any]) -> str | None:
     if not more_than_rounding(abs(report["accuracy"] - then["accuracy"]) * then["n"], then["n"]):
         return None
     return (
-        f"it was {then['accuracy']:.2%} when the run ended: the items or their labels are others now, or are read "
-        "differently"
+        f"it was {then['accuracy']:.2%} when the run ended: the items or their labels have changed since, or are "
+        "decoded differently"
     )
 
 
-def held_out(
-    run: Run, corpus: Corpus, on: Literal["auto", "test", "validation"] = "auto"
-) -> tuple[Literal["test", "validation"], NDArray[np.int64], Dataset]:
+def held_out(run: Run, corpus: Corpus, on: On = "auto") -> tuple[HeldOut, NDArray[np.int64], Dataset]:
     """The held-out items whose class is known: the test set or, if there is none, validation items.
 
     Returns which of the two, their positions (in the test set or among the training items), and the items.

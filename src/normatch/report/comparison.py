@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,15 +86,12 @@ def compare(paths: Sequence[Path]) -> Comparison:
     defaults = [flat(to_json(config.replace(settings=Settings()))) for config in places]
     differing = [field for field in fields if _differs(field, configs, defaults)]
     answers = [read_answers(run, read_spec(run.path / "model.json").classes) for run in runs]
-    matches = tuple(
-        _match((names[i], runs[i], answers[i]), (names[j], runs[j], answers[j]))
-        for i, j in combinations(range(len(runs)), 2)
-    )
+    sides = [_Side(*side) for side in zip(names, runs, answers, strict=True)]
     return Comparison(
         runs=rows,
         same_data=len({config.data for config in places}) == 1,
         settings={field: [config.get(field) for config in configs] for field in differing},
-        matches=matches,
+        matches=tuple(_match(*pair) for pair in combinations(sides, 2)),
     )
 
 
@@ -193,23 +190,28 @@ def _resolved(config: Config) -> Config:
     return config.replace(data=data, unlabelled=config.unlabelled and Path(resolved(config.unlabelled)))
 
 
-Side = tuple[str, Run, Answers | None]
+class _Side(NamedTuple):
+    """One of two runs that are compared."""
+
+    name: str
+    run: Run
+    answers: Answers | None
 
 
-def _match(first: Side, second: Side) -> Match:
+def _match(first: _Side, second: _Side) -> Match:
     why_not = _why_not_comparable(first, second)
-    a, b = first[2], second[2]
+    a, b = first.answers, second.answers
     if why_not is not None or a is None or b is None:
-        return Match(first[0], second[0], 0, 0, 0, None, why_not)
+        return Match(first.name, second.name, 0, 0, 0, None, why_not)
     paired = mcnemar(a.correct, b.correct)
-    return Match(first[0], second[0], paired.n, paired.won, paired.lost, paired.p, None)
+    return Match(first.name, second.name, paired.n, paired.won, paired.lost, paired.p, None)
 
 
-def _why_not_comparable(first: Side, second: Side) -> str | None:
+def _why_not_comparable(first: _Side, second: _Side) -> str | None:
     """Why two runs do not have the same test items (same data, same draw, same classes); None if they have."""
-    a, b = _resolved(first[1].config), _resolved(second[1].config)
-    if first[2] is None or second[2] is None:
-        name, run, _ = first if first[2] is None else second
+    a, b = _resolved(first.run.config), _resolved(second.run.config)
+    if first.answers is None or second.answers is None:
+        name, run, _ = first if first.answers is None else second
         lost = run.result["evaluated_on"] == "test"
         return f"{name} has no {PREDICTIONS if lost else 'labelled test items'}"
     if a.data != b.data:
@@ -217,7 +219,8 @@ def _why_not_comparable(first: Side, second: Side) -> str | None:
     if a.test_share != b.test_share or (a.test_share and a.seed != b.seed):
         return "their test items were drawn by different seeds or shares"
     # A label more draws other pictures, of which there may be as many of each class.
-    files = [side[1].files.get("test") for side in (first, second)]
+    files = [side.run.files.get("test") for side in (first, second)]
     others = None not in files and files[0] != files[1]
-    same = np.array_equal(first[2].items, second[2].items) and np.array_equal(first[2].labels, second[2].labels)
+    one, other = first.answers, second.answers
+    same = np.array_equal(one.items, other.items) and np.array_equal(one.labels, other.labels)
     return "their test items differ: the data was changed between the two" if others or not same else None

@@ -103,6 +103,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Eviden
     """Read a finished run and, in the same way as for training, its data.
 
     Missing or changed data is not an error: ``gone`` then has the reason, and all that needs no data is still there.
+    It is one if ``moved`` says where the data is.
     """
     run = Run.open(path)
     result, config = run.result, moved.applied_to(run.config.replace(device=device))
@@ -119,6 +120,8 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Eviden
         if answers is not None and predicted[0] is not None:
             must_look_alike(run, corpus, predicted[0].logits.argmax(1), answers)
     except (UserError, OSError) as error:
+        if moved != STAYED:
+            raise
         gone = str(error)
     else:
         held, validation, unlabelled = predicted

@@ -30,8 +30,8 @@ def write_report(
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and return its path.
 
-    An earlier ``RUN/report.html`` is replaced; another file that exists only with ``force``. ``tell`` is called with a
-    sentence if the data could not be read, which the page then lacks.
+    An earlier ``RUN/report.html`` is replaced if the data could be read; it or another file, with ``force``. ``tell``
+    is called with a sentence if the data could not be read, which the page then lacks.
     """
     usual = Run.open(run).path / "report.html"
     place = out or usual
@@ -39,6 +39,11 @@ def write_report(
     must_be_a_page(place)
     evidence = gather(run, moved, device)
     if evidence.gone is not None:
+        if place.exists() and not force:
+            raise UserError(
+                f"{place} exists already, and a new page would lack the data, which cannot be read ({evidence.gone}): "
+                "replace it with --force, or say where the data is with --data"
+            )
         tell(evidence.gone_or(""))
     findings = examine(evidence)
     write_page(place, page(findings, pictures_of(evidence, findings)))

@@ -103,5 +103,5 @@ def scaled(config: Config, steps: int) -> Config:
         epoch=epoch,
         log_every=min(config.log_every, max(1, steps // 40)),
         evaluate_every=evaluate_every,
-        checkpoint_every=max(evaluate_every, 1024),
+        checkpoint_every=evaluate_every,
     )

@@ -1,16 +1,16 @@
 """Fill the cells of a table with the results that answer them."""
 
-import math
+import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.special import stdtrit
-
+from normatch.errors import UserError
 from normatch.reproduce.budget import in_steps
 from normatch.reproduce.paper import Cell, Measure, Row, Study, Trial
 from normatch.reproduce.results import Result, question
+from normatch.significance import mean_interval
 
 __all__ = ["Answer", "Filled", "Gain", "answers", "value"]
 
@@ -55,11 +55,7 @@ class Gain:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % confidence interval of the mean difference over all seeds, by Student's t."""
-        if self.spread is None:
-            return None
-        n = len(self.each)
-        half = float(stdtrit(n - 1, 0.975)) * self.spread / math.sqrt(n)
-        return self.mean - half, self.mean + half
+        return mean_interval(self.each) if len(self.each) > 1 else None
 
 
 def value(result: Result, measure: Measure) -> float | None:
@@ -83,10 +79,19 @@ def answers(trial: Trial | None, results: Sequence[Result], stand_in: str | None
         if asked[result.config.steps] == result.question:
             found.setdefault(result.config.steps, []).append(result)
     whole = trial.config(0, stand_in).steps
-    return [
-        Answer(steps, whole, tuple(sorted(found[steps], key=lambda result: result.seed)))
-        for steps in sorted(found, reverse=True)
-    ]
+    return [Answer(steps, whole, _one_a_seed(found[steps])) for steps in sorted(found, reverse=True)]
+
+
+def _one_a_seed(results: Sequence[Result]) -> tuple[Result, ...]:
+    """The results sorted by seed; UserError if two have the same, which would count as two."""
+    ordered = tuple(sorted(results, key=lambda result: result.seed))
+    for first, second in itertools.pairwise(ordered):
+        if first.seed == second.seed:
+            raise UserError(
+                f"{first.path} and {second.path.name} are results of the same run and seed {first.seed}: move one of "
+                "them elsewhere"
+            )
+    return ordered
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None
     if all(built[trial.recipe].data == data for study in studies for trial in study.trials()):
         return None, tuple(studies)
     if not movable:
-        raise UserError(f"{studies[0].name} is about its own data, {data!r} cannot stand in: leave --data out")
+        raise UserError(f"{studies[0].name} is about its own data and cannot be trained on {data}: leave --data out")
     fewest = min(found, key=lambda name: found[name])
     return None if fewest == ANALYSED else fewest, movable
 

@@ -1,11 +1,10 @@
 """The page of results: for each table and figure the paper's numbers, ours, and the files with our results."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from normatch.columns import aligned, markdown
-from normatch.report.charts.axes import percent
-from normatch.reproduce.fill import Answer, Filled, Gain
+from normatch.columns import aligned, markdown, percent
+from normatch.reproduce.fill import Answer, Filled
 from normatch.reproduce.paper import ANALYSIS, Cell, Measure, Score, Study
 from normatch.reproduce.pictures import Drawing
 from normatch.reproduce.results import Result
@@ -34,9 +33,8 @@ def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> s
     if drawing is not None:
         parts += [f"![{drawing.title}]({drawing.path})", drawing.said]
     parts.append(markdown(table(filled, linked)))
-    found = filled.gains()
-    if found:
-        parts += [f"Over “{study.rows[0].name}”, label seed by label seed:", markdown(_gain_table(found))]
+    if filled.gains():
+        parts += [f"Over “{study.rows[0].name}”, label seed by label seed:", markdown(_gain_table(filled))]
     made_on = _made_on(filled)
     if made_on:
         parts.append(made_on)
@@ -50,9 +48,8 @@ def plain(filled: Filled) -> str:
     """A study as text for a terminal."""
     rows = [row[:-1] for row in table(filled, lambda result: "")]
     lines = [_title(filled), *aligned(rows)]
-    found = filled.gains()
-    if found:
-        lines += ["", f"over “{filled.study.rows[0].name}”, label seed by label seed", *aligned(_gain_table(found))]
+    if filled.gains():
+        lines += ["", f"over “{filled.study.rows[0].name}”, label seed by label seed", *aligned(_gain_table(filled))]
     return "\n".join(lines)
 
 
@@ -105,14 +102,15 @@ def _each(result: Result, linked: Linked) -> str:
     return f"[{reached}]({linked(result)})"
 
 
-def _gain_table(found: Iterable[Gain]) -> list[list[str]]:
-    lines = [["", "paper", "ours", "95 % interval of the mean", "n", "steps"]]
-    for gain in found:
+def _gain_table(filled: Filled) -> list[list[str]]:
+    paper = [] if filled.stand_in else ["paper"]
+    lines = [["", *paper, "ours", "95 % interval of the mean", "n", "steps"]]
+    for gain in filled.gains():
         spread = "" if gain.spread is None else f" ± {gain.spread:.2f}"
-        paper = "–" if gain.paper is None else _signed(gain.paper)
+        theirs = ["–" if gain.paper is None else _signed(gain.paper)] if paper else []
         interval = "–" if gain.interval is None else " to ".join(map(_signed, gain.interval))
         ours = f"{_signed(gain.mean)}{spread}"
-        lines.append([gain.row, paper, ours, interval, str(len(gain.each)), f"{gain.steps:,}"])
+        lines.append([gain.row, *theirs, ours, interval, str(len(gain.each)), f"{gain.steps:,}"])
     return lines
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from normatch.columns import aligned, counted
+from normatch.columns import aligned, counted, percent
 from normatch.config import Config
 from normatch.device import Device
 from normatch.engine.job import open_corpus
@@ -15,11 +15,11 @@ from normatch.engine.progress import clock
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.recipes import recipes
-from normatch.report.charts.axes import percent
 from normatch.reproduce.budget import Budget
 from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned, keep, plan_runs, stand_in_for
 from normatch.reproduce.paper import Study, find_studies
+from normatch.reproduce.results import question
 
 __all__ = ["Plan", "make_plan"]
 
@@ -69,7 +69,7 @@ class Plan:
                 "whole": self.whole(run),
                 "steps_done": run.steps_done(),
                 "finished": run.finished,
-                "seconds_left": self.left[run.name],
+                "seconds_left": 0.0 if run.finished else self.left[run.name],
             }
             for run in self.runs
         ]
@@ -148,6 +148,9 @@ def make_plan(
     in_time = {recipe: paces.steps_in(parsed.minutes, recipe) for recipe in available} if parsed.minutes else {}
     runs = plan_runs(studies, seeds, parsed, out, stand_in=stand_in, steps_in_time=in_time, without=missing, **where)
     runs = keep(runs, only)
+    for run in runs:
+        if run.finished and question(run.run().config) != question(run.config):
+            raise UserError(f"{run.folder} was trained with other settings than it would be now: choose another --out")
     to_do = [run for run in runs if not run.finished]
     timed = timed or len(to_do) > 1 or all(paces.knows(run.recipe) for run in to_do)
     left = {run.name: paces.seconds_left(run) if timed or run.finished else None for run in runs}
@@ -169,7 +172,7 @@ def _all_missing(missing: dict[str, str], *, can_stand_in: bool) -> str:
     first, *others = dict.fromkeys(recipes.get(name).build().data for name in missing)
     why = next(iter(missing.values()))
     too = f"; {', '.join(others)} cannot be read either" if others else ""
-    return why + too + (f"; or put digits in place of {first} with --data digits" if can_stand_in else "")
+    return why + too + (f"; to try it without {first}, add --data digits" if can_stand_in else "")
 
 
 def _unreadable(config: Config) -> str | None:

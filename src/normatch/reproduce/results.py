@@ -29,10 +29,8 @@ NOT_IN_QUESTION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "
 class Result:
     """The content of a result file. Shares are from 0 to 1."""
 
-    name: str
     path: Path
     config: Config
-    seed: int
     failed: str | None
     """Why the run diverged, which is a result too; None if it did not."""
     accuracy: float | None
@@ -48,6 +46,10 @@ class Result:
     torch: str
     date: str
     curves: dict[str, list[tuple[int, float]]]
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
 
     @cached_property
     def question(self) -> str:
@@ -101,10 +103,8 @@ def _read(path: Path) -> Result:
         found = read_json(path)
         confident = found["curves"].get("pseudo/confident") or [(0, None)]
         return Result(
-            name=found["name"],
             path=path,
             config=from_json(Config, found["config"]),
-            seed=found["seed"],
             failed=found["failed"],
             accuracy=found["accuracy"]["last weights"],
             confident=confident[-1][1],

@@ -15,10 +15,12 @@ from normatch.engine.train import train
 from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.locks import take
+from normatch.recipes import recipes
 from normatch.reproduce.children import side_by_side
 from normatch.reproduce.fill import Filled
-from normatch.reproduce.grid import Planned
+from normatch.reproduce.grid import Planned, stand_in_for
 from normatch.reproduce.page import plain, relative, section
+from normatch.reproduce.paper import STUDIES
 from normatch.reproduce.pictures import draw
 from normatch.reproduce.plan import Plan
 from normatch.reproduce.results import read_results, write_result
@@ -60,9 +62,9 @@ def summary(plan: Plan) -> str:
 
 
 def write_page(plan: Plan) -> Path:
-    """Write ``results.md`` with the plan's tables and figures, from all results so far."""
+    """Write ``results.md`` with the plan's tables and figures, and all others for which there are results."""
     link = relative(plan.results.name)
-    parts = [section(filled, link, draw(filled, plan.out / "pictures", "pictures")) for filled in _filled(plan)]
+    parts = [section(filled, link, draw(filled, plan.out / "pictures", "pictures")) for filled in _shown(plan)]
     path = plan.out / "results.md"
     with replacing(path) as part:
         part.write_text("\n".join(["# Results\n", *parts]), encoding="utf-8")
@@ -72,6 +74,21 @@ def write_page(plan: Plan) -> Path:
 def _filled(plan: Plan) -> list[Filled]:
     results = read_results(plan.results)
     return [Filled(study, results, plan.stand_in) for study in plan.studies]
+
+
+def _shown(plan: Plan) -> list[Filled]:
+    """The studies of the plan, and those with results of earlier plans, also with other stand-ins than the plan's."""
+    results, movable = read_results(plan.results), [study for study in STUDIES.values() if study.movable]
+    of_paper = {trial.recipe for study in STUDIES.values() for trial in study.trials()}
+    others = {result.config.data for result in results} - {recipes.get(name).build().data for name in of_paper}
+    stand_ins = dict.fromkeys([None, plan.stand_in, *(stand_in_for(data, movable)[0] for data in sorted(others))])
+    found = [Filled(study, results, name) for name in stand_ins for study in (movable if name else STUDIES.values())]
+    return [
+        filled
+        for filled in found
+        if (filled.study in plan.studies and filled.stand_in == plan.stand_in)
+        or any(filled.answers(trial) for trial in filled.study.trials())
+    ]
 
 
 def _trained(runs: Sequence[Planned], plan: Plan) -> Iterator[tuple[Planned, bool]]:

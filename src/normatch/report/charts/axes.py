@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-__all__ = ["Axis", "compact", "percent", "round_ticks"]
+__all__ = ["Axis", "compact", "round_ticks"]
 
 
 TINY = 1e-100
@@ -39,15 +39,6 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     digits = max(0, 1 - math.floor(math.log10(step)))
     return [round(i * step, digits) for i in range(first, last + 1)]
-
-
-def percent(value: float) -> str:
-    """A share as a percentage with at most one decimal.
-
-    >>> percent(0.5), percent(0.975)
-    ('50%', '97.5%')
-    """
-    return f"{100 * value:.1f}".removesuffix(".0") + "%"
 
 
 def compact(value: float) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from normatch.report.charts.axes import Axis, percent, round_ticks
+from normatch.columns import percent
+from normatch.report.charts.axes import Axis, round_ticks
 from normatch.report.charts.svg import element, label, picture, shorten, tip
 
 __all__ = ["IntervalRow", "bar_chart", "interval_chart"]

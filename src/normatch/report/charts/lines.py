@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from normatch.report.charts.axes import Axis, compact, percent, round_ticks
+from normatch.columns import percent
+from normatch.report.charts.axes import Axis, compact, round_ticks
 from normatch.report.charts.svg import element, label, number, picture, tip
 
 __all__ = ["Series", "legend", "line_chart"]

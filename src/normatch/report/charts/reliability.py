@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from normatch.columns import percent
 from normatch.evaluate.calibration import Bin
-from normatch.report.charts.axes import Axis, percent
+from normatch.report.charts.axes import Axis
 from normatch.report.charts.svg import element, label, picture, tip
 
 __all__ = ["reliability_chart"]

@@ -61,8 +61,8 @@ def _card(case: ShownItem, picture: str, kind: str, second: str | None) -> str:
     return element("figure", image, element("figcaption", called, element("dl", facts)))
 
 
-def _claim(name: str, confidence: float | None) -> str:
-    return element("dd", element("span", escape(name)), element("span", f"{confidence:.0%}" if confidence else ""))
+def _claim(name: str, confidence: float) -> str:
+    return element("dd", element("span", escape(name)), element("span", f"{confidence:.0%}"))
 
 
 def _listed(cases: list[ShownItem], kind: str, second: str | None) -> str:
