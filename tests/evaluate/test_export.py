@@ -20,7 +20,8 @@ from normatch.nets import backbones
 from normatch.weights import save_model
 from tests.nets.test_contract import shape_of
 
-CLASSES = ("kat", "hond", "één vogel", "鱼")
+CLASSES = ("kat", "caf\udce9", "één vogel", "鱼")
+"""The second is that of a folder whose name is no text in UTF-8."""
 
 
 def served(backbone: str, *, flow: bool = True) -> Served:

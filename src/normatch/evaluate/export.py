@@ -157,8 +157,9 @@ def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
     assert exported is not None
     exported.model.producer_name, exported.model.producer_version = "normatch", normatch.__version__
     for name, value in served.describe().items():
-        # ONNX takes text only.
-        exported.model.metadata_props[name] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        # ONNX takes text only. Names that are not valid text become escapes, which JSON reads back unchanged.
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        exported.model.metadata_props[name] = text.encode(errors="backslashreplace").decode()
     content: bytes = exported.model_proto.SerializeToString()
     return content
 
