@@ -187,7 +187,7 @@ def _maker(views: Views, device: torch.device) -> Callable[[str, Tensor], Tensor
     generator = torch.cuda.default_generators[torch.cuda.current_device()] if cuda else torch.default_generator
 
     make = torch.compile(views.make, dynamic=False) if cuda else views.make
-    return lambda kind, images: make(kind, images, views.numbers(kind, len(images), generator, device))
+    return lambda kind, images: make(images, views.numbers(kind, len(images), generator, device))
 
 
 def ours(side: int, batch: int, device: torch.device, repeats: int, seconds: float) -> list[float]:

@@ -238,6 +238,24 @@ def test_places_are_given_as_text_or_as_paths() -> None:
         Config(unlabelled=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"method": 3}, "method is 3: give a name"),
+        ({"method": ["normatch"]}, r"method is \['normatch'\]: give a name"),
+        ({"augment": AugmentConfig(cutout="half")}, "augment.cutout is 'half': give float"),  # type: ignore[arg-type]
+        ({"augment": AugmentConfig(ops=None)}, "augment.ops is None: give int"),  # type: ignore[arg-type]
+        ({"augment": AugmentConfig(cutout=2)}, "augment.cutout is 2: allowed is 0 to 1"),
+        ({"augment": None}, "augment is None: give AugmentConfig"),
+    ],
+)
+def test_values_of_another_type_are_named(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        Config(**given)
+    with pytest.raises(UserError, match=complaint):
+        Config().replace(**given)
+
+
 def test_numpy_s_numbers_become_python_s_own() -> None:
     config = Config(
         steps=np.int64(5),  # type: ignore[arg-type]

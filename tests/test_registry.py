@@ -39,8 +39,8 @@ def test_a_plug_in_that_fails_is_an_error_at_every_call(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     ("named", "remedy"),
     [
-        ("nowhere", "put it on Python's path"),
-        ("here.nowhere", "put it on Python's path"),
+        ("nowhere", "put its folder on Python's path, such as PYTHONPATH=FOLDER"),
+        ("here.nowhere", "put its folder on Python's path, such as PYTHONPATH=FOLDER"),
         ("one,two", "separate names by spaces"),
         ("broken", "mend it"),
     ],
@@ -54,6 +54,19 @@ def test_a_plug_in_that_cannot_be_imported_says_what_to_do(
         UserError, match=rf"NORMATCH_PLUGINS names '{named}', which cannot be imported \(.*\): {remedy}"
     ):
         Registry[object]("thing", package="normatch.errors").names()
+
+
+def test_an_unknown_name_says_which_there_are_and_which_is_close() -> None:
+    things: Registry[object] = Registry("thing", package="normatch.errors")
+    things.add("fixmatch", object())
+    with pytest.raises(UserError) as close:
+        things.get("flexmatch")
+    assert str(close.value) == (
+        "unknown thing 'flexmatch' (did you mean 'fixmatch'?): choose from fixmatch; "
+        "if a plug-in defines it, set NORMATCH_PLUGINS to its module"
+    )
+    with pytest.raises(UserError, match="unknown thing 'other': choose from fixmatch; if"):
+        things.get("other")
 
 
 def test_a_module_may_ask_for_names_while_it_is_discovered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

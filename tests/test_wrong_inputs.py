@@ -564,7 +564,7 @@ WRONG = {
     "no kind of thing": Wrong("list", "list"),
     "an action": Wrong("data fetch cifar10", "unknown action 'fetch': choose from get, inspect, cache"),
     "no action": Wrong("data", "no action: choose from"),
-    "a data set to get": Wrong("data get cifar11", "if a plug-in adds it, name its module in NORMATCH_PLUGINS"),
+    "a data set to get": Wrong("data get cifar11", "if a plug-in defines it, set NORMATCH_PLUGINS to its module"),
     "nothing to inspect": Wrong("data inspect nowhere", "'nowhere': no such folder or file"),
     "an empty folder to inspect": Wrong("data inspect pets", "no images in pets", folders("pets")),
     "a sheet of an unknown kind": Wrong("data inspect pets --sheet s.xyz", "ends in .png", pets),

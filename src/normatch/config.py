@@ -118,6 +118,7 @@ class Config:
         """Raise UserError, naming the field and its allowed values, if a value is invalid."""
         _check_types(self, "")
         self.settings.check()
+        self.augment.check()
         _must("name", repr(self.name), bool(self.name.strip()), "a name, which the run's folder gets")
         inside = not set("/\\") & set(self.name) and self.name not in (".", "..")
         _must("name", repr(self.name), inside, "a name without slashes, and the place of the run with --out")

@@ -137,10 +137,11 @@ class Recipe:
 recipes: Registry[Recipe] = Registry("recipe", package="normatch.recipes")
 
 
-def _register(build: Callable[..., Config], *labels: int) -> None:
+def _register(build: Callable[..., Config], *choices: int) -> None:
+    """Add a recipe for each choice of the first argument: the number of labels, or the fold."""
     summary = (build.__doc__ or "").splitlines()[0]
-    for n in labels:
-        config = partial(build, n)
+    for choice in choices:
+        config = partial(build, choice)
         recipes.add(config().name, Recipe(summary, config))
 
 
@@ -150,4 +151,4 @@ _register(cifar10_fast, 40)
 _register(cifar100, 400, 2500, 10000)
 _register(mini_imagenet, 4000)
 _register(svhn, 40, 250, 1000)
-recipes.add("stl10-1000", Recipe((stl10.__doc__ or "").splitlines()[0], stl10))
+_register(stl10, 0)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 PLUGINS = "normatch.plugins"
 """The entry-point group in which an installed package names modules to import as plug-ins."""
 
-FROM_A_PLUG_IN = "if a plug-in adds it, name its module in NORMATCH_PLUGINS"
+FROM_A_PLUG_IN = "if a plug-in defines it, set NORMATCH_PLUGINS to its module"
 """Hint for an unknown name: a run stores names only, not the plug-in modules that define them."""
 
 
@@ -51,11 +51,13 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         self._discover()
+        if not isinstance(name, str):
+            raise UserError(f"{self.kind} is {name!r}: give a name")
         if name not in self._things:
             close = difflib.get_close_matches(name, self._things, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise UserError(
-                f"unknown {self.kind} {name!r}: choose from {', '.join(self.names())}; {FROM_A_PLUG_IN}{hint}"
+                f"unknown {self.kind} {name!r}{hint}: choose from {', '.join(self.names())}; {FROM_A_PLUG_IN}"
             )
         return self._things[name]
 
@@ -100,7 +102,7 @@ def _import_plugins() -> None:
             importlib.import_module(name)
         except ImportError as error:
             absent = isinstance(error, ModuleNotFoundError) and error.name in (name, name.split(".")[0])
-            remedy = "put it on Python's path" if absent else "mend it"
+            remedy = "put its folder on Python's path, such as PYTHONPATH=FOLDER" if absent else "mend it"
             remedy = "separate names by spaces" if "," in name else remedy
             raise UserError(f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): {remedy}") from error
     for point in importlib.metadata.entry_points(group=PLUGINS):

@@ -56,7 +56,7 @@ def test_strong_view_is_weak_then_randaugment_then_cutout() -> None:
     assert params.randaugment is not None
     assert params.cutout is not None
     expected = apply_cutout(apply_randaugment(apply_weak(images, params.weak), params.randaugment), params.cutout)
-    assert torch.equal(views.apply("strong", images, params), expected)
+    assert torch.equal(views.apply(images, params), expected)
 
 
 def test_weak_view_of_an_image_has_no_other_stage() -> None:
@@ -106,7 +106,7 @@ def test_strong_view_of_a_vector_is_noise_then_mix_then_mask() -> None:
     assert params.mix is not None
     assert params.mask is not None
     expected = apply_mask(apply_mix(apply_noise(vectors, params.noise), params.mix), params.mask)
-    assert torch.equal(views.apply("strong", vectors, params), expected)
+    assert torch.equal(views.apply(vectors, params), expected)
     weak = views.draw("weak", len(vectors), seeded(0), "cpu")
     assert isinstance(weak, VectorParams)
     assert weak.mix is None
@@ -130,7 +130,7 @@ def test_apply_compiles_without_a_break(shape: tuple[int, ...], kind: str) -> No
     params = views.draw(kind, len(images), seeded(0), "cpu")
     torch._dynamo.reset()
     compiled: Any = torch.compile(views.apply, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(kind, images, params), views.apply(kind, images, params))
+    assert torch.equal(compiled(images, params), views.apply(images, params))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -144,7 +144,7 @@ def test_a_captured_graph_makes_the_same_views(shape: tuple[int, ...]) -> None:
 
     def step() -> tuple[Params, Tensor]:
         params = views.draw("strong", 448, generator, "cuda")
-        return params, apply("strong", on_device, params)
+        return params, apply(on_device, params)
 
     for _ in range(3):
         step()
@@ -159,15 +159,13 @@ def test_a_captured_graph_makes_the_same_views(shape: tuple[int, ...]) -> None:
         graph.replay()
         assert not torch.equal(view.cpu(), previous)
         previous = view.cpu()
-        assert torch.equal(previous, views.apply("strong", images, tree_map(Tensor.cpu, params)))
+        assert torch.equal(previous, views.apply(images, tree_map(Tensor.cpu, params)))
 
 
 def test_unknown_kind_names_the_known_ones() -> None:
     views = Views((1, 8, 8))
     with pytest.raises(UserError, match=r"'medium'.*none, weak, strong"):
         views.draw("medium", 1, seeded(0), "cpu")
-    with pytest.raises(UserError, match=r"'medium'.*none, weak, strong"):
-        views.apply("medium", batch((1, 8, 8)), ImageParams())
 
 
 @pytest.mark.parametrize(
@@ -188,8 +186,10 @@ def test_unknown_kind_names_the_known_ones() -> None:
     ],
 )
 def test_config_out_of_range_names_field_value_and_range(field: str, value: Any) -> None:
-    with pytest.raises(UserError, match=rf"{field} is {value}: allowed is "):
-        AugmentConfig(**{field: value})
+    config = AugmentConfig(**{field: value})
+    for check in (config.check, lambda: Views((1, 8, 8), config)):
+        with pytest.raises(UserError, match=rf"{field} is {value}: allowed is "):
+            check()
 
 
 @pytest.mark.parametrize(

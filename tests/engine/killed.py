@@ -14,6 +14,7 @@ import torch
 
 from normatch import recipes
 from normatch.engine import diagnosis, recorder
+from normatch.engine.meter import Record
 from normatch.engine.step import Step
 from normatch.engine.train import train
 
@@ -67,7 +68,7 @@ def arm(moment: str) -> None:
     elif what == "record":
         write = recorder.RunRecorder.write
 
-        def cut(self: recorder.RunRecorder, step: int, record: recorder.Record) -> None:
+        def cut(self: recorder.RunRecorder, step: int, record: Record) -> None:
             if due():
                 self._lines.write('{"step": 9')
                 self._lines.flush()

@@ -19,8 +19,9 @@ from normatch.engine import feed as feeding
 from normatch.engine import prepare, train
 from normatch.engine.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, feed_from, stays_on_host
 from normatch.engine.loop import Loop
+from normatch.engine.meter import Record
 from normatch.engine.progress import Lines, quiet
-from normatch.engine.recorder import Record, Silent
+from normatch.engine.recorder import Silent
 from normatch.errors import UserError
 from normatch.methods import Embedding, methods
 

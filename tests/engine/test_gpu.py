@@ -15,8 +15,9 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset
 from normatch.engine import Loop, prepare, train
 from normatch.engine.bench import bench
+from normatch.engine.meter import Record
 from normatch.engine.progress import Lines, quiet
-from normatch.engine.recorder import Record, Silent
+from normatch.engine.recorder import Silent
 from normatch.methods import Batch, Outcome, methods
 from normatch.methods.fixmatch import FixMatch
 from normatch.methods.parts.groups import OptimConfig

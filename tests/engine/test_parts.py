@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from normatch.engine.optimisers import Optimisers
 from normatch.engine.recorder import RunRecorder
 from normatch.engine.runtime import Runtime
 from normatch.engine.schedule import cosine
+from normatch.errors import UserError
 from normatch.methods import PseudoLabels
 from normatch.methods.parts.groups import Group, OptimConfig
 from tests.conftest import make_method
@@ -44,13 +46,19 @@ def test_statistics_of_images_do_not_depend_on_how_they_are_counted(channels: in
     np.testing.assert_allclose(std, images.std((0, 1, 2)), rtol=1e-12)
 
 
+def optimisers_of(groups: list[Group], optim: OptimConfig | None = None) -> Optimisers:
+    """Optimisers of ten steps, whose parameters are called p0, p1, … in the order of their groups."""
+    names = {id(p): f"p{i}" for i, p in enumerate(p for group in groups for p in group.params)}
+    return Optimisers(groups, names, optim or OptimConfig(), total=10, device=torch.device("cpu"))
+
+
 def test_optimisers_follow_plain_torch() -> None:
     """SGD with Nesterov momentum, AdamW with clipping, both on the cosine, against torch's unfused loops."""
     torch.manual_seed(0)
     start = [torch.randn(4, 3), torch.randn(3)]
     ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
     groups = [Group([ours[0]], "sgd", 0.1, 0.01), Group([ours[1]], "adamw", 0.01, 0.02, clip=0.5)]
-    optimisers = Optimisers(groups, OptimConfig(), total=10, device=torch.device("cpu"))
+    optimisers = optimisers_of(groups, OptimConfig())
     sgd = torch.optim.SGD([theirs[0]], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
     adamw = torch.optim.AdamW([theirs[1]], lr=0.01, weight_decay=0.02, foreach=False)
     for step in range(6):
@@ -73,7 +81,7 @@ def test_a_parameter_may_get_its_first_gradient_later_than_others() -> None:
     """As that of a head which learns from some epoch on: torch's fused SGD refuses it."""
     start = torch.randn(2, 3)
     ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
-    optimisers = Optimisers([Group(ours, "sgd", 0.1, 0.01)], OptimConfig(cosine=0), 10, torch.device("cpu"))
+    optimisers = optimisers_of([Group(ours, "sgd", 0.1, 0.01)], OptimConfig(cosine=0))
     sgd = torch.optim.SGD(theirs, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
     for step in range(4):
         for params in (ours, theirs):
@@ -88,16 +96,17 @@ def test_a_parameter_may_get_its_first_gradient_later_than_others() -> None:
 def test_gradients_accumulate_where_asked_and_travel_with_the_state() -> None:
     p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     groups = [Group([p], "adamw", 0.1, 0.0), Group([q], "adamw", 0.1, 0.0, accumulate=True)]
-    optimisers = Optimisers(groups, OptimConfig(), 10, torch.device("cpu"))
+    optimisers = optimisers_of(groups)
     for step in range(3):
         optimisers.zero()
         (p.sum() + q.sum()).backward()
         optimisers.step(torch.tensor(step))
     assert p.grad is not None
     assert p.grad.tolist() == [1, 1]
-    assert optimisers.state()["gradient.0"].tolist() == [3, 3]
+    assert optimisers.state()["adamw.gradient.p1"].tolist() == [3, 3]
+    assert "adamw.gradient.p0" not in optimisers.state()
     optimisers.load(
-        {name: tensor.clone() for name, tensor in optimisers.state().items()} | {"gradient.0": torch.ones(2)}
+        {name: tensor.clone() for name, tensor in optimisers.state().items()} | {"adamw.gradient.p1": torch.ones(2)}
     )
     assert q.grad is not None
     assert q.grad.tolist() == [1, 1]
@@ -107,7 +116,7 @@ def test_a_loaded_state_lies_in_memory_as_its_parameters_do() -> None:
     """Files keep no strides, and a GPU's fused updates refuse what lies otherwise than its parameter."""
     p, q = (nn.Parameter(torch.randn(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)) for _ in range(2))
     groups = [Group([p], "sgd", 0.1, 0.0), Group([q], "adamw", 0.1, 0.0, accumulate=True)]
-    optimisers = Optimisers(groups, OptimConfig(), 10, torch.device("cpu"))
+    optimisers = optimisers_of(groups)
     (p.square().sum() + q.square().sum()).backward()
     optimisers.step(torch.tensor(0))
     saved = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in optimisers.state().items()}
@@ -118,6 +127,69 @@ def test_a_loaded_state_lies_in_memory_as_its_parameters_do() -> None:
     } == set()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in saved.items())
     assert sum(tensor.shape == p.shape for tensor in loaded.values()) == 4  # momentum, two moments, a gradient
+
+
+def test_a_state_returns_to_its_parameters_in_whatever_order_they_are_grouped() -> None:
+    params = [nn.Parameter(torch.full((2,), float(i))) for i in range(4)]
+    names = {id(p): f"p{i}" for i, p in enumerate(params)}
+
+    def grouped(order: list[int]) -> Optimisers:
+        groups = [Group([params[i]], "sgd" if i < 2 else "adamw", 0.1, 0.0) for i in order]
+        return Optimisers(groups, names, OptimConfig(), 10, torch.device("cpu"))
+
+    optimisers = grouped([0, 1, 2, 3])
+    for p in params[:3]:  # the last has no gradient yet
+        p.grad = p.detach() + 1
+    optimisers.step(torch.tensor(0))
+    saved = {name: tensor.clone() for name, tensor in optimisers.state().items()}
+    assert set(saved) == {
+        *("sgd.momentum_buffer.p0", "sgd.momentum_buffer.p1"),
+        *("adamw.step.p2", "adamw.exp_avg.p2", "adamw.exp_avg_sq.p2"),
+    }
+    other = grouped([3, 1, 2, 0])
+    other.load(saved)
+    torch.testing.assert_close(dict(sorted(other.state().items())), dict(sorted(saved.items())), rtol=0, atol=0)
+    ended = []
+    for each in (optimisers, other):
+        with torch.no_grad():
+            for i, p in enumerate(params):
+                p.copy_(torch.full((2,), float(i)))
+        each.step(torch.tensor(1))
+        ended.append([p.tolist() for p in params])
+    assert ended[0] == ended[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (
+            lambda s: s | {"sgd.momentum_buffer.p2": s["sgd.momentum_buffer.p0"]},
+            "no parameter has .*momentum_buffer.p2'",
+        ),
+        (lambda s: s | {"adamw.exp_avg.p0": s["sgd.momentum_buffer.p0"]}, "no parameter has .*'adamw.exp_avg.p0'"),
+        (lambda s: {f"0.0.{name}": tensor for name, tensor in s.items()}, r"no parameter has .*'0\.0\."),
+        (lambda s: {"gradient.0": s["sgd.momentum_buffer.p0"]}, "no parameter has .*'gradient.0'"),
+        (
+            lambda s: s | {"sgd.momentum_buffer.p0": torch.ones(3)},
+            r"'sgd.momentum_buffer.p0' has shape \(3,\), its parameter \(2,\)",
+        ),
+        (
+            lambda s: {"adamw.exp_avg.p1": s["adamw.exp_avg.p1"]},
+            "the optimiser's state has no 'sgd.momentum_buffer.p0'",
+        ),
+    ],
+)
+def test_a_state_of_other_groups_is_named_and_changes_nothing(
+    change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], complaint: str
+) -> None:
+    p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimisers = optimisers_of([Group([p], "sgd", 0.1, 0.0), Group([q], "adamw", 0.1, 0.0)])
+    p.grad, q.grad = torch.ones(2), torch.ones(2)
+    optimisers.step(torch.tensor(0))
+    before = {name: tensor.clone() for name, tensor in optimisers.state().items()}
+    with pytest.raises(ValueError, match=complaint):
+        optimisers.load(change(before))
+    torch.testing.assert_close(optimisers.state(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("ramp", [False, True])
@@ -201,6 +273,19 @@ def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
         assert m.read() == {"a": None, "b": None, "c": None}
 
 
+def test_other_measurements_than_at_the_steps_before_are_named() -> None:
+    one = (torch.ones(()), torch.ones(()))
+    meter, resumed = Meter(torch.device("cpu")), Meter(torch.device("cpu"))
+    meter.add(measure({"a": one, "b": one}))
+    resumed.load(meter.state())
+    for m in (meter, resumed):
+        with pytest.raises(UserError, match=r"the steps before \(new: c; missing: b\): return the same") as error:
+            m.add(measure({"a": one, "c": one}))
+        assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match=r"the steps before \(new: c\): return the same"):
+            m.add(measure({"a": one, "b": one, "c": one}))
+
+
 def test_what_is_not_finite_is_read_as_none() -> None:
     meter, one = Meter(torch.device("cpu")), torch.ones(())
     for value in (1.0, math.inf, 2.0):
@@ -218,6 +303,43 @@ def test_the_callers_switches_are_put_back() -> None:
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("precision", ["medium", "high", "highest"])
+def test_matrix_products_are_exact_in_a_run_and_as_before_after_it(precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with Runtime.of(Config(device="cpu")).scope():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="torch has no such switch before 2.9")
+def test_a_precision_set_for_one_library_alone_is_put_back() -> None:
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        with Runtime.of(Config(device="cpu")).scope():
+            assert matmul.fp32_precision == "ieee"
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_caller_in_whose_state_nothing_can_learn_is_told() -> None:
+    with torch.inference_mode(), pytest.raises(UserError, match=r"inference mode.*: leave torch.inference_mode\(\)"):
+        Runtime.of(Config(device="cpu"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(UserError, match=r"default dtype is torch.float64.*: call torch.set_default_dtype"):
+            Runtime.of(Config(device="cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_a_checkpoint_removes_earlier_ones_and_nothing_else(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A run's folder: what is in it, that it repeats, and that it is never overwritten."""
 
+import contextlib
 import csv
 import dataclasses
 import errno
@@ -7,6 +8,8 @@ import importlib
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +25,9 @@ from normatch.config import Config
 from normatch.data import Corpus
 from normatch.engine import Run, checkpoint, open_corpus, prepare, train
 from normatch.engine.loop import Loop
+from normatch.engine.meter import Record
 from normatch.engine.progress import Lines, quiet
-from normatch.engine.recorder import Record, Silent
+from normatch.engine.recorder import Silent
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
 from normatch.evaluate.score import score_run
@@ -115,6 +119,32 @@ def test_the_same_seed_gives_the_same_bits(method: str, tiny_config: Config, tmp
     weights = [(run.path / "model.safetensors").read_bytes() for run in (first, again, other)]
     assert weights[0] == weights[1]
     assert weights[0] != weights[2]
+
+
+@contextlib.contextmanager
+def coarse_products() -> Iterator[None]:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "state",
+    [coarse_products, torch.no_grad, lambda: torch.autocast("cpu", torch.bfloat16)],
+    ids=["coarse products", "no gradients", "autocast"],
+)
+def test_the_callers_state_does_not_change_a_run(
+    state: Callable[[], AbstractContextManager[object]], precision: str, tiny_config: Config, tmp_path: Path
+) -> None:
+    config = tiny_config.replace(method="fixmatch", steps=3, device="cpu", precision=precision)
+    train(config, tmp_path / "plain")
+    with state():
+        train(config, tmp_path / "other")
+    weights, others = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "other"))
+    assert weights == others
 
 
 def test_training_leaves_the_callers_random_state_alone(tiny_config: Config, tmp_path: Path) -> None:
@@ -254,28 +284,42 @@ def test_a_checkpoint_of_other_code_is_named(tiny_config: Config, tmp_path: Path
     run = train(tiny_config.replace(method="supervised"), tmp_path / "run")
     (run.path / "result.json").unlink()
     step, tensors = checkpoint.load_latest(run.path / "checkpoint") or (0, {})
-    kept = {name: tensor for name, tensor in tensors.items() if name != "method/model.head.bias"}
-    assert len(kept) == len(tensors) - 1
-    checkpoint.save(run.path / "checkpoint", step, kept)
-    with pytest.raises(
-        UserError, match=r"step 12 does not fit the method as it is now \(.*head\.bias.*\): restore"
-    ) as error:
+    for lost in ("method/model.head.bias", "optimiser/sgd.momentum_buffer.model.head.bias"):
+        kept = {name: tensor for name, tensor in tensors.items() if name != lost}
+        assert len(kept) == len(tensors) - 1
+        checkpoint.save(run.path / "checkpoint", step, kept)
+        with pytest.raises(
+            UserError, match=r"step 12 does not fit the method's present code \(.*head\.bias.*\): undo the change, or"
+        ) as error:
+            train(run.config, run.path, resume=True)
+        assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_whose_optimisers_are_numbered_is_refused(tiny_config: Config, tmp_path: Path) -> None:
+    """As those of earlier versions were: what belongs to which parameter is not known."""
+    run = train(tiny_config.replace(method="supervised", steps=3), tmp_path / "run")
+    (run.path / "result.json").unlink()
+    step, tensors = checkpoint.load_latest(run.path / "checkpoint") or (0, {})
+    named = [name for name in tensors if name.startswith("optimiser/")]
+    numbered = {f"optimiser/0.{i}.momentum_buffer": tensors.pop(name) for i, name in enumerate(named)}
+    checkpoint.save(run.path / "checkpoint", step, tensors | numbered)
+    with pytest.raises(UserError, match=r"the checkpoint of step 3 does not fit .*'0\.0\.momentum_buffer'\): undo"):
         train(run.config, run.path, resume=True)
-    assert "\n" not in str(error.value)
 
 
-def test_a_run_whose_first_step_fails_leaves_nothing_behind(
+def test_a_run_that_fails_before_its_first_step_is_done_leaves_nothing_behind(
     tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("of the method")
 
     config, supervised = tiny_config.replace(method="supervised"), methods.get("supervised")
-    with monkeypatch.context() as patch:
-        patch.setattr(supervised, "forward", fails)
-        with pytest.raises(RuntimeError, match="of the method"):
-            train(config, tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
+    for part, replacement in (("forward", fails), ("last_start", property(fails))):
+        with monkeypatch.context() as patch:
+            patch.setattr(supervised, part, replacement)
+            with pytest.raises(RuntimeError, match="of the method"):
+                train(config, tmp_path / "run")
+        assert list(tmp_path.iterdir()) == []
 
     class Stopped(Lines):
         def __call__(self, step: int, total: int, record: Record) -> None:

@@ -14,19 +14,21 @@ import torch
 from torch import Tensor
 
 import normatch.engine.step
+from normatch.augment import Numbers
 from normatch.cli import bench as bench_verb
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Pool, Stream
 from normatch.engine import Loop, Run, bench, checkpoint, prepare, train
 from normatch.engine.measures import RESERVED, RESERVED_PREFIXES
+from normatch.engine.meter import Record
 from normatch.engine.progress import quiet
-from normatch.engine.recorder import Record, Silent
+from normatch.engine.recorder import Silent
 from normatch.engine.step import Step
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError
 from normatch.inference import features
-from normatch.methods import Batch, Embedding, Method, Outcome, ViewsWanted, methods
+from normatch.methods import Batch, Embedding, Method, Outcome, PseudoLabels, ViewsWanted, methods
 from normatch.methods.parts.groups import Group
 from normatch.weights import read_spec
 
@@ -108,15 +110,16 @@ def test_the_next_indices_are_drawn_once_and_before_they_are_needed(
     loop = stepped(config.replace(steps=8, log_every=2, epoch=8), 0)
     step = loop.step
     drawn: list[tuple[int, int]] = []
-    draw = step._draw
+    rows = Stream.rows
 
-    def seen(chunk: int) -> list[Tensor]:
-        drawn.append((step.done, chunk))
-        return draw(chunk)
+    def seen(self: Stream, first: int, count: int) -> Tensor:
+        drawn.append((step.done, first))
+        return rows(self, first, count)
 
-    monkeypatch.setattr(step, "_draw", seen)
+    monkeypatch.setattr(Stream, "rows", seen)
     loop.run(Silent(), quiet, None)
-    assert drawn == [(0, 0), (2, 1), (4, 2), (8, 3)]
+    at = [(0, 0), (2, 3), (4, 6), (8, 9)]
+    assert drawn == [each for each in at for _ in ("labelled", "unlabelled")]
 
 
 def test_labelled_and_unlabelled_items_are_drawn_in_orders_of_their_own(
@@ -158,8 +161,11 @@ def test_what_is_minimised_is_the_sum_of_the_methods_losses(config: Config, monk
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda groups: groups[1:], r"have the parameter 'model.backbone.stem.weight' 0 times: give it to one group"),
-        (lambda groups: [*groups, groups[0]], r"have the parameter 'model.backbone.stem.weight' 2 times"),
+        (
+            lambda groups: groups[1:],
+            r"'fixmatch' gives parameter 'model.backbone.stem.weight' to no optimiser: put it into one group",
+        ),
+        (lambda groups: [*groups, groups[0]], r"gives parameter 'model.backbone.stem.weight' to 2 optimisers: put it"),
         (
             lambda groups: [*groups, replace(groups[0], params=[torch.nn.Parameter(torch.ones(2))])],
             "have a parameter that is not the method's, so that no checkpoint would have it",
@@ -237,6 +243,58 @@ def test_a_loss_of_a_method_is_one_number(
     loop = Loop(prepare(config))
     forward = loop.step.method.forward
     monkeypatch.setattr(loop.step.method, "forward", lambda batch: forward(batch)._replace(losses=losses))
+    with pytest.raises(UserError, match=complaint):
+        loop.step()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda o: o.losses, "the method gives dict: return an Outcome of losses and metrics, both by name"),
+        (lambda o: (o.losses, o.metrics), "the method gives tuple: return an Outcome"),
+        (lambda o: o._replace(metrics=None), "metrics of the method's outcome are NoneType: give a dict"),
+        (lambda o: o._replace(pseudo=tuple(o.pseudo)), "pseudo of the method's outcome is tuple: give PseudoLabels"),
+    ],
+)
+def test_what_a_method_returns_is_an_outcome(
+    config: Config, monkeypatch: pytest.MonkeyPatch, change: Callable[[Outcome], object], complaint: str
+) -> None:
+    loop = Loop(prepare(config))
+    forward = loop.step.method.forward
+    monkeypatch.setattr(loop.step.method, "forward", lambda batch: change(forward(batch)))
+    with pytest.raises(UserError, match=complaint):
+        loop.step()
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "complaint"),
+    [
+        *(
+            (
+                field,
+                lambda t: t[:, None],
+                rf"{field} of the pseudo-labels is a tensor of shape \(16, 1\): give a tensor",
+            )
+            for field in PseudoLabels._fields
+        ),
+        ("label", lambda t: t[:5], r"label of the pseudo-labels is a tensor of shape \(5,\): .* of shape \(16,\), one"),
+        ("weight", lambda t: None, "weight of the pseudo-labels is NoneType: give a tensor"),
+        ("label", Tensor.float, "label of the pseudo-labels is of torch.float32: give a tensor of torch.int64"),
+        ("trusted", Tensor.float, "trusted of the pseudo-labels is of torch.float32: give a tensor of torch.bool"),
+    ],
+)
+def test_pseudo_labels_have_one_value_for_each_image(
+    config: Config, monkeypatch: pytest.MonkeyPatch, field: str, change: Callable[[Tensor], Tensor], complaint: str
+) -> None:
+    loop = Loop(prepare(config))
+    forward = loop.step.method.forward
+
+    def changed(batch: Batch) -> Outcome:
+        outcome: Outcome = forward(batch)
+        assert outcome.pseudo is not None
+        return outcome._replace(pseudo=outcome.pseudo._replace(**{field: change(getattr(outcome.pseudo, field))}))
+
+    monkeypatch.setattr(loop.step.method, "forward", changed)
     with pytest.raises(UserError, match=complaint):
         loop.step()
 
@@ -510,16 +568,19 @@ def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str
 
 @pytest.mark.parametrize("method", ["normatch", "fixmatch"])
 @pytest.mark.parametrize("view", ["weak", "strong"])
-def test_labelled_images_are_augmented_as_their_setting_says(config: Config, method: str, view: str) -> None:
+def test_labelled_images_are_augmented_as_their_setting_says(
+    config: Config, method: str, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings: Any = config.replace(method=method).settings
     settings = dataclasses.replace(settings, labelled_view=view)
     step = stepped(config.replace(method=method, settings=settings)).step
     made: list[tuple[str, int]] = []
+    numbers = step._views.numbers
 
-    def make(kind: str, images: Tensor, numbers: Any) -> Tensor:
-        made.append((kind, len(images)))
-        return step._views.make(kind, images, numbers)
+    def drawn(kind: str, n: int, *where: Any) -> Numbers:
+        made.append((kind, n))
+        return numbers(kind, n, *where)
 
-    step._make_view = make
+    monkeypatch.setattr(step._views, "numbers", drawn)
     step.sample()
     assert made == [(view, config.batch), *((kind, config.batch * config.ratio) for kind in ("weak", "strong"))]

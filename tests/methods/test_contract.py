@@ -113,6 +113,15 @@ def test_what_it_remembers_is_in_its_state(name: str, choices: dict[str, object]
     assert strays == []
 
 
+@each_variant
+def test_buffers_are_changed_in_place(name: str, choices: dict[str, object]) -> None:
+    """A captured graph refers to their addresses: it would never see a buffer that took another's place."""
+    method = make_method(name, **choices).train()
+    before = dict(method.named_buffers())
+    method(make_batch(method))
+    assert [where for where, buffer in method.named_buffers() if buffer is not before.get(where)] == []
+
+
 @each_method
 def test_has_a_summary(name: str) -> None:
     assert methods.get(name).summary

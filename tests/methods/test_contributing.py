@@ -91,8 +91,24 @@ def test_the_example_is_a_plug_in(tmp_path: Path) -> None:
     assert json.loads(evaluated.stdout)["n"] == 360
     without = run(tmp_path, "", "eval", "run")
     assert without.returncode == 2
-    assert "if a plug-in adds it, name its module in NORMATCH_PLUGINS" in without.stderr
+    assert "if a plug-in defines it, set NORMATCH_PLUGINS to its module" in without.stderr
     assert without.stderr.count("\n") == 1
+
+
+def test_the_command_that_takes_the_plug_in_does(tmp_path: Path) -> None:
+    """As the installed script, which does not look for modules in the current folder by itself."""
+    script = Path(sys.executable).parent / "normatch"
+    if not script.is_file():
+        pytest.skip("normatch is not installed here")
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"`([^`\n]*NORMATCH_PLUGINS=mymodule normatch train [^`]*)`", text)
+    (tmp_path / "mymodule.py").write_text(code("mymethod"), encoding="utf-8")
+    environment = os.environ | {"PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}"}
+    small = "--steps 1 --batch 8 --ratio 1 --out run"
+    done = subprocess.run(
+        f"{command} {small}", shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

@@ -79,7 +79,8 @@ class AugmentConfig:
     mask: float = 0.3
     """Feature vectors: share of the dimensions that a strong view hides."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise UserError, naming the field and its range, if a number is out of range."""
         if self.pad is not None:
             _check("pad", self.pad, self.pad >= 0, "0 or more pixels, or None for an eighth of the side")
         _check("ops", self.ops, 0 <= self.ops <= MAX_OPS, f"0 to {MAX_OPS}")
@@ -182,6 +183,7 @@ class Views:
     ) -> None:
         self.shape = tuple(shape)
         self.config = AugmentConfig() if config is None else config
+        self.config.check()
         self.is_image = len(self.shape) == 3
         if self.is_image:
             self._check_image()
@@ -219,9 +221,8 @@ class Views:
         """The parameters of one view of ``n`` samples; the generator lives on ``device``."""
         return self.settle(self.numbers(kind, n, generator, device))
 
-    def apply(self, kind: str, images: Tensor, params: Params) -> Tensor:
-        """The view of ``images`` (N, \\*shape) with parameters that were drawn for the same ``kind``."""
-        check_kind(kind)
+    def apply(self, images: Tensor, params: Params) -> Tensor:
+        """The view of ``images`` (N, \\*shape) that these parameters make."""
         if tuple(images.shape[1:]) != self.shape:
             raise ValueError(f"a batch of shape {tuple(images.shape)} given to views of samples {self.shape}")
         if isinstance(params, VectorParams):
@@ -238,13 +239,13 @@ class Views:
             images = apply_randaugment(images, params.randaugment)
         return images if params.cutout is None else apply_cutout(images, params.cutout)
 
-    def make(self, kind: str, images: Tensor, numbers: Numbers) -> Tensor:
-        """The view of ``images`` (N, \\*shape) with random numbers that were drawn for the same ``kind``."""
-        return self.apply(kind, images, self.settle(numbers))
+    def make(self, images: Tensor, numbers: Numbers) -> Tensor:
+        """The view of ``images`` (N, \\*shape) that these random numbers make."""
+        return self.apply(images, self.settle(numbers))
 
     def __call__(self, kind: str, images: Tensor, generator: torch.Generator) -> Tensor:
         """Draws and applies one view of ``images`` (N, \\*shape)."""
-        return self.apply(kind, images, self.draw(kind, len(images), generator, images.device))
+        return self.apply(images, self.draw(kind, len(images), generator, images.device))
 
     def _check_image(self) -> None:
         channels, height, width = self.shape

@@ -151,10 +151,10 @@ def _measured(job: Job, seconds: float) -> Pace:
 
 
 def _typical(time_of: Callable[[int], float], seconds: float) -> float:
-    """The seconds of a step, from about ``seconds`` of steps, unless a step takes longer than half of that.
+    """The seconds of a step, from about ``seconds`` of steps; ``time_of`` times that many and gives the time of one.
 
-    ``time_of`` times that many steps, and gives the time of one. What else the machine does may hold up any of them: so
-    a slow step is timed again, and of three timings the middle one counts.
+    A step that takes at least half of ``seconds`` is timed up to three times and the fastest counts, since other
+    programs can only slow it down; otherwise the median of three series counts.
     """
     once = time_of(1)
     if once >= seconds / 2:

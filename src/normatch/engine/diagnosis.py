@@ -128,41 +128,48 @@ class History:
         return [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else None
 
 
-Rule = Callable[[Case, History], str | None]
-"""Returns a message on what is wrong, or None."""
+Finding = tuple[str, str]
+"""What is wrong, and what to try: only what the run's method has and what is not done already."""
 
-Remedy = Callable[[Case], str]
-"""Returns what to try: only what the run's method has and what is not done already."""
+Rule = Callable[[Case, History], Finding | None]
 
 
-def few_labels(case: Case, history: History) -> str | None:
+def few_labels(case: Case, history: History) -> Finding | None:
     least = min(case.labels)
     if least >= FEW_LABELS:
         return None
     few = [name for name, n in zip(case.classes, case.labels, strict=True) if n < FEW_LABELS]
     which = f"class {few[0]!r} has" if len(few) == 1 else f"{len(few)} of {len(case.classes)} classes have"
-    return f"{which} fewer than {FEW_LABELS} labels (the least is {least})"
+    remedy = f"label at least {FEW_LABELS} items of each class, or expect results that vary by seed"
+    return f"{which} fewer than {FEW_LABELS} labels (the least is {least})", remedy
 
 
-def skewed_labels(case: Case, history: History) -> str | None:
+def skewed_labels(case: Case, history: History) -> Finding | None:
     if not case.alignment or not case.skewed:
         return None
-    return f"labels are {describe_ratio(case.labels)}, but alignment makes all classes equally frequent"
+    message = f"labels are {describe_ratio(case.labels)}, but alignment makes all classes equally frequent"
+    return message, "turn it off with --settings.no-alignment, unless the unlabelled items are balanced"
 
 
-def ends_before_ramp(case: Case, history: History) -> str | None:
+def ends_before_ramp(case: Case, history: History) -> Finding | None:
     if not case.last_start or case.steps > case.last_start:
         return None
-    return f"a part of the method never learns: its loss begins after {case.last_start} steps, the run has {case.steps}"
+    begins = f"its loss begins after {case.last_start} steps, the run has {case.steps}"
+    remedy = "train longer, or lower --epoch, in which ramps are counted"
+    return f"a part of the method never learns: {begins}", remedy
 
 
-def not_finite(case: Case, history: History) -> str | None:
+def not_finite(case: Case, history: History) -> Finding | None:
     # A recorded mean is None if nothing was counted or it is not finite; a loss is counted at every step.
     newest = history.window[-1]
-    return "loss, weights or running statistics are not finite" if "loss" in newest and newest["loss"] is None else None
+    if "loss" not in newest or newest["loss"] is not None:
+        return None
+    exact = "--precision float32" if case.bfloat16 else None
+    todo = _any_of(*(f"a lower {rate}" for rate in case.rates), exact)
+    return "loss, weights or running statistics are not finite", f"start another run with {todo}"
 
 
-def collapse(case: Case, history: History) -> str | None:
+def collapse(case: Case, history: History) -> Finding | None:
     shares = history.means("pseudo/classes")
     if shares is None:
         return None
@@ -170,10 +177,13 @@ def collapse(case: Case, history: History) -> str | None:
     used = sum(share >= USED * expected for share, expected in zip(shares, case.expected, strict=True))
     if used > COLLAPSED * count:
         return None
-    return f"pseudo-labels name {used} of {count} classes; {_commonest(case, shares)}"
+    remedy = _any_of(
+        _change_alignment(case), _raise_threshold(case), "lower --optim.lr", "label more of the missing classes"
+    )
+    return f"pseudo-labels name {used} of {count} classes; {_commonest(case, shares)}", remedy
 
 
-def imbalance(case: Case, history: History) -> str | None:
+def imbalance(case: Case, history: History) -> Finding | None:
     shares = history.means("pseudo/classes")
     if shares is None or collapse(case, history):
         return None
@@ -182,106 +192,66 @@ def imbalance(case: Case, history: History) -> str | None:
     if max(multiples) < IMBALANCE * min(multiples):
         return None
     most, least = (multiples.index(pick(multiples)) for pick in (max, min))
-    labels = f" (of the labels {expected[most]:.1%} and {expected[least]:.1%})" if case.skewed else ""
-    return f"{shares[most]:.1%} are {case.classes[most]!r}, {shares[least]:.1%} are {case.classes[least]!r}{labels}"
+    found = f"{shares[most]:.1%} are {case.classes[most]!r}, {shares[least]:.1%} are {case.classes[least]!r}"
+    if case.skewed:
+        off = "turn off alignment (--settings.no-alignment)" if case.alignment else None
+        todo = _any_of(off, "label more of the rare classes", "lower --optim.lr")
+        found += f" (of the labels {expected[most]:.1%} and {expected[least]:.1%})"
+        return found, f"if the unlabelled items are as uneven as the labels, {todo}"
+    if case.alignment:
+        return found, "if the items themselves are imbalanced, turn off alignment (--settings.no-alignment)"
+    todo = _any_of(_change_alignment(case), _raise_threshold(case), "lower --optim.lr")
+    return found, f"if the items themselves are balanced, {todo}; else label more of the rare classes"
 
 
-def never_trusted(case: Case, history: History) -> str | None:
+def never_trusted(case: Case, history: History) -> Finding | None:
     trusted = history.mean("pseudo/trusted")
     if trusted is None:
         return None
+    lower = "lower --settings.threshold" if case.threshold else None
+    remedy = _any_of("train longer", "raise --optim.lr", lower, "label more")
     if history.mean("pseudo/uncertainty_auxiliary") is None:
-        return f"{trusted:.1%} of the pseudo-labels are confident enough to count" if trusted < NEVER else None
+        message = f"{trusted:.1%} of the pseudo-labels are confident enough to count"
+        return (message, remedy) if trusted < NEVER else None
     chance = 1 / len(case.classes)
-    if trusted > CHANCE * chance:
-        return None
-    return f"the classifiers agree on {trusted:.1%} of the pseudo-labels, by chance it would be {chance:.1%}"
+    message = f"the classifiers agree on {trusted:.1%} of the pseudo-labels, by chance it would be {chance:.1%}"
+    return (message, remedy) if trusted <= CHANCE * chance else None
 
 
-def always_trusted(case: Case, history: History) -> str | None:
+def always_trusted(case: Case, history: History) -> Finding | None:
     trusted = history.mean("pseudo/trusted")
     if trusted is None or trusted < ALWAYS or history.fitted is None or history.fitted >= FITTED:
         return None
-    return (
-        f"{trusted:.1%} of the pseudo-labels are trusted, but only {history.fitted:.0%} of the labelled items are right"
-    )
+    right = f"only {history.fitted:.0%} of the labelled items are right"
+    todo = _any_of(_raise_threshold(case), "lower --optim.lr", "check the labels")
+    remedy = f"pseudo-labels are believed before there is anything to believe: {todo}"
+    return f"{trusted:.1%} of the pseudo-labels are trusted, but {right}", remedy
 
 
-def validation_falls(case: Case, history: History) -> str | None:
+def validation_falls(case: Case, history: History) -> Finding | None:
     if len(history.validation) < 3:
         return None
     best = max(history.validation)
     fall = best - max(history.validation[-2:])
     if fall <= max(FALL, 3 * _error(best, case.validation)):
         return None
-    return f"validation accuracy fell from {best:.1%} to {history.validation[-1]:.1%}"
+    todo = _any_of(_change_alignment(case), "lower --optim.lr", "train fewer --steps")
+    remedy = f"wrong pseudo-labels may be reinforcing themselves: {todo}" if case.pseudo_labels else todo
+    return f"validation accuracy fell from {best:.1%} to {history.validation[-1]:.1%}", remedy
 
 
-def validation_below_reference(case: Case, history: History) -> str | None:
+def validation_below_reference(case: Case, history: History) -> Finding | None:
     if case.reference is None or not history.validation:
         return None
     now = history.validation[-1]
     if case.reference - now <= 2 * _error(case.reference, min(case.validation, MOST_ITEMS)):
         return None
-    return (
-        f"validation accuracy is {now:.1%}, but the nearest class mean of the labelled items alone has "
-        f"{case.reference:.1%}"
-    )
-
-
-def remedy_few_labels(case: Case) -> str:
-    return f"label at least {FEW_LABELS} items of each class, or expect results that vary by seed"
-
-
-def remedy_skewed_labels(case: Case) -> str:
-    return "turn it off with --settings.no-alignment, unless the unlabelled items are balanced"
-
-
-def remedy_ends_before_ramp(case: Case) -> str:
-    return "train longer, or lower --epoch, in which ramps are counted"
-
-
-def remedy_not_finite(case: Case) -> str:
-    exact = "--precision float32" if case.bfloat16 else None
-    return f"start another run with {_any_of(*(f'a lower {rate}' for rate in case.rates), exact)}"
-
-
-def remedy_collapse(case: Case) -> str:
-    return _any_of(
-        _change_alignment(case), _raise_threshold(case), "lower --optim.lr", "label more of the missing classes"
-    )
-
-
-def remedy_imbalance(case: Case) -> str:
-    if case.skewed:
-        off = "turn off alignment (--settings.no-alignment)" if case.alignment else None
-        todo = _any_of(off, "label more of the rare classes", "lower --optim.lr")
-        return f"if the unlabelled items are as uneven as the labels, {todo}"
-    if case.alignment:
-        return "if the items themselves are imbalanced, turn off alignment (--settings.no-alignment)"
-    todo = _any_of(_change_alignment(case), _raise_threshold(case), "lower --optim.lr")
-    return f"if the items themselves are balanced, {todo}; else label more of the rare classes"
-
-
-def remedy_never_trusted(case: Case) -> str:
-    lower = "lower --settings.threshold" if case.threshold else None
-    return _any_of("train longer", "raise --optim.lr", lower, "label more")
-
-
-def remedy_always_trusted(case: Case) -> str:
-    todo = _any_of(_raise_threshold(case), "lower --optim.lr", "check the labels")
-    return f"pseudo-labels are believed before there is anything to believe: {todo}"
-
-
-def remedy_validation_falls(case: Case) -> str:
-    todo = _any_of(_change_alignment(case), "lower --optim.lr", "train fewer --steps")
-    return f"wrong pseudo-labels may be reinforcing themselves: {todo}" if case.pseudo_labels else todo
-
-
-def remedy_validation_below_reference(case: Case) -> str:
-    if not case.pseudo_labels:
-        return _any_of("train longer", "choose a smaller --backbone", "check the labels")
-    return "the unlabelled items do harm: check that they are of the same classes, and compare with --method supervised"
+    reference = f"the nearest class mean of the labelled items alone has {case.reference:.1%}"
+    remedy = _any_of("train longer", "choose a smaller --backbone", "check the labels")
+    if case.pseudo_labels:
+        todo = "check that they are of the same classes, and compare with --method supervised"
+        remedy = f"the unlabelled items do harm: {todo}"
+    return f"validation accuracy is {now:.1%}, but {reference}", remedy
 
 
 def _any_of(*todo: str | None) -> str:
@@ -301,23 +271,23 @@ def _raise_threshold(case: Case) -> str | None:
     return "raise --settings.threshold" if case.threshold else None
 
 
-START: dict[str, tuple[Rule, Remedy]] = {
-    "few-labels": (few_labels, remedy_few_labels),
-    "skewed-labels": (skewed_labels, remedy_skewed_labels),
-    "ends-before-ramp": (ends_before_ramp, remedy_ends_before_ramp),
+START: dict[str, Rule] = {
+    "few-labels": few_labels,
+    "skewed-labels": skewed_labels,
+    "ends-before-ramp": ends_before_ramp,
 }
 """Rules about the labelled set and the schedule: judged once, before the first step."""
 
-ALWAYS_JUDGED: dict[str, tuple[Rule, Remedy]] = {NOT_FINITE: (not_finite, remedy_not_finite)}
+ALWAYS_JUDGED: dict[str, Rule] = {NOT_FINITE: not_finite}
 """Rules judged at every record."""
 
-ONCE_SETTLED: dict[str, tuple[Rule, Remedy]] = {
-    "collapse": (collapse, remedy_collapse),
-    "imbalance": (imbalance, remedy_imbalance),
-    "never-trusted": (never_trusted, remedy_never_trusted),
-    "always-trusted": (always_trusted, remedy_always_trusted),
-    "validation-falls": (validation_falls, remedy_validation_falls),
-    "validation-below-reference": (validation_below_reference, remedy_validation_below_reference),
+ONCE_SETTLED: dict[str, Rule] = {
+    "collapse": collapse,
+    "imbalance": imbalance,
+    "never-trusted": never_trusted,
+    "always-trusted": always_trusted,
+    "validation-falls": validation_falls,
+    "validation-below-reference": validation_below_reference,
 }
 """Rules judged once the run has settled."""
 
@@ -351,12 +321,12 @@ class Diagnosis:
         for line in lines:
             self.see(line["step"], line)
 
-    def _judge(self, step: int, rules: dict[str, tuple[Rule, Remedy]]) -> None:
+    def _judge(self, step: int, rules: dict[str, Rule]) -> None:
         raised = {alarm.name for alarm in self.alarms}
-        for name, (rule, remedy) in rules.items():
-            message = None if name in raised else rule(self.case, self._history)
-            if message is not None:
-                self.alarms.append(Alarm(name, step, message, remedy(self.case)))
+        for name, rule in rules.items():
+            found = None if name in raised else rule(self.case, self._history)
+            if found is not None:
+                self.alarms.append(Alarm(name, step, *found))
 
 
 def _commonest(case: Case, shares: list[float]) -> str:

@@ -22,7 +22,7 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.seeding import derive
 
-__all__ = ["Job", "draw", "open_corpus", "prepare", "with_test_set"]
+__all__ = ["Job", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,16 @@ def open_corpus(config: Config, reading: Reading = DEFAULT, *, largest: int = SI
         on_bad=config.on_bad_image,
         reading=reading,
     )
+    must_have_classes(corpus)
+    return corpus
+
+
+def must_have_classes(corpus: Corpus) -> None:
+    """Raise UserError unless there are two classes or more."""
     classes = corpus.train.classes
     if len(classes) < 2:
         has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
         raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
-    return corpus
 
 
 def with_test_set(config: Config, corpus: Corpus) -> Corpus:
@@ -128,9 +133,10 @@ def _must_be_trained(method: Method, config: Config) -> None:
     own = {id(p): (name, p) for name, p in method.named_parameters()}
     for key, (name, p) in own.items():
         if p.requires_grad and grouped[key] != 1:
+            to = f"{grouped[key]} optimisers" if grouped[key] else "no optimiser"
             raise UserError(
-                f"groups of method {config.method!r} have the parameter {name!r} {grouped[key]} times: give it to one "
-                "group, or call requires_grad_(False) on what is not trained"
+                f"method {config.method!r} gives parameter {name!r} to {to}: put it into one group of groups(), or "
+                "call requires_grad_(False) if it is not trained"
             )
     if grouped.keys() - own.keys():
         raise UserError(

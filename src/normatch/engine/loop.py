@@ -16,8 +16,9 @@ from normatch.engine import checkpoint
 from normatch.engine.diagnosis import NOT_FINITE, Case, Diagnosis
 from normatch.engine.feed import make_pool
 from normatch.engine.job import Job
+from normatch.engine.meter import Record
 from normatch.engine.progress import Progress
-from normatch.engine.recorder import Record, Recorder
+from normatch.engine.recorder import Recorder
 from normatch.engine.reference import class_mean_accuracy
 from normatch.engine.step import Step
 from normatch.errors import UserError

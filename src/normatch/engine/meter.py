@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from normatch.engine.curves import Mean
+from normatch.errors import UserError
 
 __all__ = ["Measured", "Meter", "Record", "measure"]
 
@@ -82,7 +83,12 @@ class Meter:
         """Adopt the order of ``shapes``, from which that of a checkpoint may differ."""
         before = self.state()
         if before and before.keys() != shapes.keys():
-            raise ValueError(f"measured {', '.join(shapes)}, where steps before had {', '.join(before)}")
+            changes = {"new": shapes.keys() - before.keys(), "missing": before.keys() - shapes.keys()}
+            listed = "; ".join(f"{change}: {', '.join(sorted(names))}" for change, names in changes.items() if names)
+            raise UserError(
+                f"the method's losses and metrics are not those of the steps before ({listed}): return the same at "
+                "every step or, if its code has changed, undo that or start another run with another --out"
+            )
         if before:
             self.load({name: before[name] for name in shapes})
         else:

@@ -10,15 +10,25 @@ from normatch.methods.parts.groups import Group, OptimConfig
 
 __all__ = ["Optimisers"]
 
+GRADIENT = "gradient"
+"""The entry of the state that is no optimiser's: an accumulated gradient."""
+
+STEPS = "step"
+"""The entry of AdamW's state that counts steps, and does not have the parameter's shape."""
+
 
 class Optimisers:
     """SGD and AdamW for their groups of parameters, with one schedule for all.
 
-    Learning rates are 0-d tensors, so that a captured graph follows the schedule by itself.
+    Learning rates are 0-d tensors, so that a captured graph follows the schedule by itself. ``names`` has the name of
+    each parameter by its ``id``.
     """
 
-    def __init__(self, groups: list[Group], optim: OptimConfig, total: int, device: torch.device) -> None:
+    def __init__(
+        self, groups: list[Group], names: dict[int, str], optim: OptimConfig, total: int, device: torch.device
+    ) -> None:
         self.groups = groups
+        self._names = names
         self.total, self.angle = total, optim.cosine
         self._first = torch.tensor([group.lr for group in groups], device=device)
         self._rates = self._first.clone()
@@ -27,10 +37,10 @@ class Optimisers:
             for group, rate in zip(groups, self._rates, strict=True)
         ]
         sgd, adamw = ([e for e, g in zip(entries, groups, strict=True) if g.rule == rule] for rule in ("sgd", "adamw"))
-        self._optimisers: list[torch.optim.Optimizer] = []
+        self._optimisers: dict[str, torch.optim.Optimizer] = {}
         if sgd:
             optimiser = torch.optim.SGD(sgd, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
-            self._optimisers.append(optimiser)
+            self._optimisers["sgd"] = optimiser
             if optim.momentum:
                 # Else torch's fused SGD fails on a parameter that gets its first gradient later than others.
                 optimiser.state.update(
@@ -38,7 +48,7 @@ class Optimisers:
                 )
         if adamw:
             capturable = device.type == "cuda"
-            self._optimisers.append(torch.optim.AdamW(adamw, fused=True, capturable=capturable))
+            self._optimisers["adamw"] = torch.optim.AdamW(adamw, fused=True, capturable=capturable)
 
     def zero(self) -> None:
         for group in self.groups:
@@ -52,44 +62,54 @@ class Optimisers:
         for group in self.groups:
             if group.clip is not None:
                 nn.utils.clip_grad_norm_(group.params, group.clip, foreach=True)
-        for optimiser in self._optimisers:
+        for optimiser in self._optimisers.values():
             optimiser.step()
 
     def state(self) -> dict[str, Tensor]:
-        """The state of all optimisers as named tensors, including accumulated gradients."""
-        tensors = {
-            f"{i}.{j}.{name}": value
-            for i, optimiser in enumerate(self._optimisers)
-            for j, entry in optimiser.state_dict()["state"].items()
-            for name, value in entry.items()
-        }
-        for i, p in self._accumulated():
-            if p.grad is not None:
-                tensors[f"gradient.{i}"] = p.grad
-        return tensors
+        """The state of all optimisers, including accumulated gradients, as RULE.ENTRY.PARAMETER."""
+        entries = [
+            (rule, entry, p, value)
+            for rule, optimiser in self._optimisers.items()
+            for p, state in optimiser.state.items()
+            for entry, value in state.items()
+        ]
+        entries += [
+            (group.rule, GRADIENT, p, p.grad)
+            for group in self.groups
+            for p in group.params
+            if group.accumulate and p.grad is not None
+        ]
+        return {f"{rule}.{entry}.{self._names[id(p)]}": value for rule, entry, p, value in entries}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        for i, optimiser in enumerate(self._optimisers):
-            state: dict[int, dict[str, Tensor]] = {}
-            for key, value in tensors.items():
-                head, *rest = key.split(".", 2)
-                if head == str(i):
-                    state.setdefault(int(rest[0]), {})[rest[1]] = value
-            # load_state_dict replaces the learning rates by copies: restore the tensors that the schedule updates.
-            rates = [group["lr"] for group in optimiser.param_groups]
-            optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-            for group, rate in zip(optimiser.param_groups, rates, strict=True):
-                group["lr"] = rate
-            for p, entry in optimiser.state.items():
-                entry |= {name: _laid_out_as(p, value) for name, value in entry.items()}
-        for i, p in self._accumulated():
-            if f"gradient.{i}" in tensors:
-                p.grad = _laid_out_as(p, tensors[f"gradient.{i}"].to(p.device))
+        """Restore what :meth:`state` gave. Raises ValueError, and changes nothing, if it is that of other groups."""
+        found = self._assign(tensors)
+        for optimiser in self._optimisers.values():
+            optimiser.state.clear()
+        for rule, entry, p, value in found:
+            if entry == GRADIENT:
+                p.grad = value
+            else:
+                self._optimisers[rule].state[p][entry] = value
 
-    def _accumulated(self) -> list[tuple[int, nn.Parameter]]:
-        return list(enumerate(p for group in self.groups if group.accumulate for p in group.params))
-
-
-def _laid_out_as(p: Tensor, value: Tensor) -> Tensor:
-    """``value`` with the strides of ``p`` if it has its shape, as fused updates on a GPU require."""
-    return torch.empty_like(p).copy_(value) if value.shape == p.shape else value
+    def _assign(self, tensors: dict[str, Tensor]) -> list[tuple[str, str, nn.Parameter, Tensor]]:
+        """The tensors of a state with the parameter of each, on its device."""
+        own = {f"{group.rule}.{self._names[id(p)]}": p for group in self.groups for p in group.params}
+        found = []
+        for key, value in tensors.items():
+            rule, _, rest = key.partition(".")
+            entry, _, name = rest.partition(".")
+            p = own.get(f"{rule}.{name}")
+            if p is None:
+                raise ValueError(f"no parameter has the optimiser's state {key!r}")
+            if entry != STEPS and value.shape != p.shape:
+                raise ValueError(f"{key!r} has shape {tuple(value.shape)}, its parameter {tuple(p.shape)}")
+            # As the parameter lies in memory, which fused updates on a GPU require; files keep no strides.
+            found.append(
+                (rule, entry, p, torch.empty_like(value if entry == STEPS else p, device=p.device).copy_(value))
+            )
+        for key in self.state().keys() - tensors.keys():
+            # Others may be missing: AdamW has no state of a parameter before its first gradient.
+            if key.startswith("sgd.momentum_buffer."):
+                raise ValueError(f"the optimiser's state has no {key!r}")
+        return found

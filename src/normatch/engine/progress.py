@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from normatch import bars
 from normatch.engine.diagnosis import Alarm
-from normatch.engine.recorder import Record
+from normatch.engine.meter import Record
 
 __all__ = ["Lines", "Progress", "clock", "quiet", "shown"]
 

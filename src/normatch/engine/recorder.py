@@ -9,7 +9,7 @@ from normatch.engine.diagnosis import Alarm
 from normatch.engine.meter import Record
 from normatch.files import write_json
 
-__all__ = ["Record", "Recorder", "RunRecorder", "Silent"]
+__all__ = ["Recorder", "RunRecorder", "Silent"]
 
 
 class Recorder(Protocol):

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -13,8 +13,7 @@ from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
-from normatch.data.split import digest as digest_of
-from normatch.data.split import files_of
+from normatch.data.split import digest, files_of
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, read_object, replacing, write_json
 from normatch.locks import take
@@ -67,16 +66,9 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        config: Config,
-        split: Split,
-        files: Mapping[str, Sequence[str]] | None = None,
-        digest: str | None = None,
-    ) -> "Run":
-        """Create the folder atomically. ``files`` and ``digest``, both of the data, are stored in ``split.json`` next
-        to the positions of the split."""
+    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus | None = None) -> "Run":
+        """Create the folder atomically. With ``corpus``, the data of the split, ``split.json`` has the names of its
+        files, if items are files, and its digest next to the positions."""
         cls.must_be_new(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -86,7 +78,10 @@ class Run:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         try:
             write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            of_data = ({"files": files} if files else {}) | ({"digest": digest} if digest else {})
+            files = {} if corpus is None else files_of(split, corpus)
+            of_data = ({"files": files} if files else {}) | (
+                {} if corpus is None else {"digest": digest(split, corpus)}
+            )
             write_json(part / "split.json", of_data | split.to_json())
             (part / "checkpoint").mkdir()
             os.rename(part, path)
@@ -164,7 +159,7 @@ class Run:
     def has_data_of(self, corpus: Corpus) -> bool:
         """Whether ``corpus`` has the run's labels and, where items are not files, its inputs; True for runs that were
         started before this was stored."""
-        return self._read("split.json").get("digest") in (None, digest_of(self.split, corpus))
+        return self._read("split.json").get("digest") in (None, digest(self.split, corpus))
 
     @property
     def finished(self) -> bool:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from normatch.columns import counted
 from normatch.config import Config
 from normatch.device import device_of
 from normatch.engine.memory import kept_memory
@@ -38,6 +40,7 @@ class Runtime:
 
     @classmethod
     def of(cls, config: Config) -> "Runtime":
+        _must_be_trainable()
         device = device_of(config.device)
         on_gpu = device.type == "cuda"
         if config.compile == "on" and not on_gpu:
@@ -56,9 +59,7 @@ class Runtime:
         return self.device.type == "cuda"
 
     def describe(self) -> str:
-        threads = torch.get_num_threads()
-        cpu = f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
-        name = torch.cuda.get_device_name() if self.on_gpu else cpu
+        name = torch.cuda.get_device_name() if self.on_gpu else f"CPU, {counted(torch.get_num_threads(), 'thread')}"
         return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
 
     @property
@@ -94,8 +95,15 @@ class Runtime:
             torch.backends.cudnn.allow_tf32,
         )
         devices = [torch.cuda.current_device()] if self.on_gpu else []
-        memory = contextlib.nullcontext() if self.on_gpu else kept_memory()
-        with memory, torch.random.fork_rng(devices), _environment(self._variables()):
+        with contextlib.ExitStack() as stack:
+            if not self.on_gpu:
+                stack.enter_context(kept_memory())
+            stack.enter_context(torch.random.fork_rng(devices))
+            stack.enter_context(_environment(self._variables()))
+            # The caller's own: a run must not depend on where it was started.
+            stack.enter_context(_exact_products())
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(_without_autocast(self.device.type))
             torch.use_deterministic_algorithms(self.deterministic)
             torch.backends.cudnn.benchmark = self.on_gpu and not self.deterministic
             torch.backends.cudnn.allow_tf32 = False
@@ -104,6 +112,18 @@ class Runtime:
             finally:
                 torch.use_deterministic_algorithms(before[0], warn_only=before[1])
                 torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[2:]
+
+
+def _must_be_trainable() -> None:
+    """Raise UserError for what the caller may have set and :meth:`Runtime.scope` cannot undo: a model is made before
+    it."""
+    if torch.is_inference_mode_enabled():
+        raise UserError("torch is in inference mode, in which nothing can learn: leave torch.inference_mode() first")
+    if torch.get_default_dtype() != torch.float32:
+        raise UserError(
+            f"torch's default dtype is {torch.get_default_dtype()}, but networks are trained in torch.float32: "
+            "call torch.set_default_dtype(torch.float32)"
+        )
 
 
 def _obstacle(method: str) -> str | None:
@@ -116,6 +136,38 @@ def _obstacle(method: str) -> str | None:
     if not methods.get(method).capturable:
         return f"method {method!r} cannot be captured"
     return None
+
+
+@contextlib.contextmanager
+def _exact_products() -> Iterator[None]:
+    """A context in which matrix products of float32 are computed in float32."""
+    # From torch 2.9 on, each library has a switch too; once they differ, torch refuses to read the common one.
+    backends: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
+    libraries = [b.matmul for b in backends if hasattr(b, "matmul") and hasattr(b.matmul, "fp32_precision")]
+    before = [library.fp32_precision for library in libraries]
+    try:
+        common = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        common = "highest"
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(common)
+        for library, precision in zip(libraries, before, strict=True):
+            library.fp32_precision = precision
+
+
+@contextlib.contextmanager
+def _without_autocast(device: str) -> Iterator[None]:
+    """A context in which a caller's autocast has no effect; not itself an autocast, within which torch would keep the
+    weights that the run's own has rounded."""
+    before = torch.is_autocast_enabled(device)
+    torch.set_autocast_enabled(device, False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device, before)
 
 
 def _folder_of_compiled_code() -> Path | None:

@@ -41,7 +41,8 @@ class Step:
     ) -> None:
         self.method = method
         self.average = Average(method.model, config.ema, config.ema_ramp)
-        self.optimisers = Optimisers(method.groups(config.optim), config.optim, config.steps, runtime.device)
+        names = {id(p): name for name, p in method.named_parameters()}
+        self.optimisers = Optimisers(method.groups(config.optim), names, config.optim, config.steps, runtime.device)
         self.meter = Meter(runtime.device)
         self.done = 0
         self.runtime = runtime
@@ -58,7 +59,7 @@ class Step:
         self.feed = feed_from(pool, list(zip(self._streams, (split.labelled, split.unlabelled), strict=False)))
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
-        self._ahead: tuple[int, list[Tensor]] | None = None
+        self._drawn: dict[int, list[Tensor]] = {}
         self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
         self._warm = 0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -84,11 +85,13 @@ class Step:
     def draw_ahead(self) -> None:
         """Draw the next plan of indices, unless that is done: for a moment at which the host is about to wait for the
         device. Drawn when they are needed, they may keep the device waiting."""
-        if self._planned is not None and (self._ahead is None or self._ahead[0] <= self._planned):
-            self._ahead = (self._planned + 1, self._draw(self._planned + 1))
+        if self._planned is not None:
+            self._indices(self._planned + 1)
 
     def _run(self) -> None:
         """One training step, from batch to averaged weights."""
+        # Else weights that were rounded in earlier steps would be used again, if the caller is within an autocast.
+        torch.clear_autocast_cache()
         batch, truth = self.sample()
         self.optimisers.zero()
         loss, measured = self.learn(batch, truth)
@@ -120,14 +123,14 @@ class Step:
         """The loss of a batch, and the measurements of the step."""
         with self.runtime.autocast():
             outcome = self.method(batch)
-        loss = total_loss(outcome.losses)
+        loss = total_loss(outcome)
         return loss, measure(step_means(outcome, loss, truth, self.method.task.classes))
 
     def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
         # Drawn outside the compiled part, which would not use the generator that is seeded at each step.
         generator, device = self.runtime.generator, self.runtime.device
-        drawn = [(kind, self._views.numbers(kind, len(images), generator, device)) for kind in kinds]
-        return tuple(self._make_view(kind, images, numbers) for kind, numbers in drawn)
+        drawn = [self._views.numbers(kind, len(images), generator, device) for kind in kinds]
+        return tuple(self._make_view(images, numbers) for numbers in drawn)
 
     def _prepare(self) -> None:
         """Host work before a step: set its seed, prepare its inputs, and every PLAN steps send new indices."""
@@ -135,16 +138,17 @@ class Step:
         self.feed.prepare(self.done)
         chunk = self.done // PLAN
         if self._planned != chunk:
-            drawn = self._ahead[1] if self._ahead is not None and self._ahead[0] == chunk else self._draw(chunk)
-            for plan, indices in zip(self._plans, drawn, strict=True):
+            for plan, indices in zip(self._plans, self._indices(chunk), strict=True):
                 plan.copy_(indices, non_blocking=True)
             self._planned = chunk
 
-    def _draw(self, chunk: int) -> list[Tensor]:
-        """The indices of PLAN steps from each stream; in pinned memory if they go to a GPU, so that sending them does
-        not wait for earlier steps."""
-        drawn = [stream.rows(chunk * PLAN, PLAN) for stream in self._streams]
-        return [indices.pin_memory() for indices in drawn] if self.runtime.on_gpu else drawn
+    def _indices(self, chunk: int) -> list[Tensor]:
+        """The indices of PLAN steps from each stream, kept until others are asked for; in pinned memory if they go to a
+        GPU, so that sending them does not wait for earlier steps."""
+        if chunk not in self._drawn:
+            drawn = [stream.rows(chunk * PLAN, PLAN) for stream in self._streams]
+            self._drawn = {chunk: [indices.pin_memory() for indices in drawn] if self.runtime.on_gpu else drawn}
+        return self._drawn[chunk]
 
     def _warm_up(self) -> None:
         """Run one of the steps before the graph exists: the first is compiled, the last is followed by capture."""
@@ -213,13 +217,13 @@ class Step:
         try:
             self.method.load_state_dict(parts["method"])
             self.average.model.load_state_dict(parts["average"])
-        except RuntimeError as error:  # it names all that differs, a line each
+            self.optimisers.load(parts["optimiser"])
+        except (RuntimeError, ValueError) as error:  # torch names all that differs, a line each
             differs = " ".join(str(error).split())
             raise UserError(
-                f"the state after step {done} does not fit the method as it is now ({differs}): restore its code, or "
-                "start another run"
+                f"the checkpoint of step {done} does not fit the method's present code ({differs}): undo the change, "
+                "or start another run with another --out"
             ) from error
-        self.optimisers.load(parts["optimiser"])
         self.meter.load(parts["meter"])
         self.done = done
         self._step.fill_(done)

@@ -11,7 +11,6 @@ from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import Corpus, Reading, sources
 from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
-from normatch.data.split import digest, files_of
 from normatch.engine import checkpoint
 from normatch.engine.job import Job, open_corpus, prepare
 from normatch.engine.loop import Loop, Turns, accuracy
@@ -62,8 +61,7 @@ def train(
         job = prepare(config, corpus or open_corpus(config, reading))
         # Not earlier: a message about data that is not found quotes it as it was given.
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
-        of_data = files_of(job.split, job.corpus), digest(job.split, job.corpus)
-        run = Run.create(path, stored, job.split, *of_data)
+        run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
             _train(run, job, None, progress, turns, new=True)
         return run
@@ -109,21 +107,23 @@ def _train(
 ) -> None:
     """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
 
-    The folder of a ``new`` run whose first step fails is removed: it holds nothing, and would refuse the next attempt.
+    The folder of a ``new`` run that fails before its first step is done is removed: it holds nothing, and would refuse
+    the next attempt.
     """
+    loop = None
     with job.runtime.scope():
-        loop = Loop(job)
-        if saved is not None:
-            done, state = saved
-            loop.step.load(state, done)
-        run.forget_after(loop.step.done)
-        loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
-        loop.diagnosis.replay(run.metrics())
         try:
+            loop = Loop(job)
+            if saved is not None:
+                done, state = saved
+                loop.step.load(state, done)
+            run.forget_after(loop.step.done)
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
+            loop.diagnosis.replay(run.metrics())
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)
         except Exception:
-            if new and not loop.step.done:
+            if new and (loop is None or not loop.step.done):
                 shutil.rmtree(run.path, ignore_errors=True)
             raise
         _finish(run, loop)

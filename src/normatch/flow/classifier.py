@@ -88,17 +88,20 @@ class NormalizingFlowClassifier(nn.Module):
 
         They are log p(f(z), y), without the log-determinant, which all classes share. Values are not checked.
         """
+        self._check_shape(z, "features")
         return self._pass(z)[0]
 
     def evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Class logits (N, K) and log p(z) (N,) of features (N, d) from one pass. Values are not checked."""
+        self._check_shape(z, "features")
         logits, log_det = self._pass(z)
         return logits, logits.logsumexp(dim=-1) + log_det
 
     def log_prob(self, z: Tensor) -> Tensor:
         """log p(z) (N,) of features (N, d), Eq. (5) and (8). L_u(θ_n) of Eq. (7) is minus its mean."""
         self._check_finite(z, "features")
-        return self.evaluate(z)[1]
+        logits, log_det = self._pass(z)
+        return logits.logsumexp(dim=-1) + log_det
 
     def log_joint(self, z: Tensor) -> Tensor:
         """log p(z, y) (N, K) of features (N, d) for every class."""
@@ -122,7 +125,6 @@ class NormalizingFlowClassifier(nn.Module):
 
     def inverse(self, latent: Tensor) -> Tensor:
         """Latents (N, d) back to features (N, d), always without dropout."""
-        self._check_shape(latent, "latents")
         self._check_finite(latent, "latents")
         with torch.autocast(latent.device.type, enabled=False):
             return self.couplings.inverse(latent.to(self.mixture.means.dtype))
@@ -152,7 +154,6 @@ class NormalizingFlowClassifier(nn.Module):
 
     def _pass(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """log p(f(z), y) (N, K) and the log-determinants (N,)."""
-        self._check_shape(z, "features")
         if (self.dropout_rate is None or not self.training) and fused.applies(self, z):
             return fused.log_joint(self, z)
         latent, log_det = self._transform(z)
@@ -160,7 +161,6 @@ class NormalizingFlowClassifier(nn.Module):
             return self.mixture(latent), log_det
 
     def _transform(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        self._check_shape(z, "features")
         with torch.autocast(z.device.type, enabled=False):
             z = z.to(self.mixture.means.dtype)
             latent, log_det = self.couplings(z, self.dropout_rate if self.training else None)
@@ -175,10 +175,10 @@ class NormalizingFlowClassifier(nn.Module):
             raise UserError(f"{what} are {z.dtype}, but a flow takes floating-point numbers: convert with .float()")
 
     def _check_finite(self, z: Tensor, what: str) -> None:
-        # Skipped under torch.compile, where looking at values would break the graph.
+        self._check_shape(z, what)
+        # Values are skipped under torch.compile, where looking at them would break the graph.
         if torch.compiler.is_compiling():
             return
-        self._check_shape(z, what)
         finite = z.isfinite().all(dim=1)
         bad = int((~finite).sum())
         if bad:

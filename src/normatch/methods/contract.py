@@ -64,11 +64,12 @@ class PseudoLabels(NamedTuple):
     """The pseudo-labels of the unlabelled batch, for diagnostics that the engine computes (Figures 3 and 4)."""
 
     label: Tensor
-    """(μB,) the class."""
+    """(μB,) the class, int64."""
     weight: Tensor
     """(μB,) its weight in the loss; in NorMatch τ of eq. 3, unless settings change it."""
     trusted: Tensor
-    """(μB,) bool: whether it is trusted, by consensus or because it reaches the threshold."""
+    """(μB,) bool: whether the method relies on it: in FixMatch because it reaches the threshold, in NorMatch by
+    consensus."""
     confidence: Tensor
     """(μB,) max p_d."""
     auxiliary: Tensor | None
@@ -101,7 +102,9 @@ class Settings:
     """The settings of a method; each method subclasses this."""
 
     needs: ClassVar[dict[str, str]] = {}
-    """Settings that have an effect only where another is on. They are not taken to a method that has it off."""
+    """Maps a setting to the on/off setting without which it has no effect. When a config changes to this method, such a
+    setting is not carried over if the other is off. A subclass that adds entries repeats its parent's:
+    ``{**Parent.needs, …}``."""
 
     def check(self) -> None:
         """Raise UserError if a setting is invalid or contradicts another."""
@@ -114,8 +117,8 @@ class Method(nn.Module, abc.ABC):
     """One line for ``normatch list methods``."""
     Settings: ClassVar[type[Settings]] = Settings
     views: ViewsWanted = ViewsWanted()
-    """The views it needs. Where settings decide on their kinds, ``__init__`` sets it again; whether it needs unlabelled
-    ones, the class says."""
+    """The views it needs. The class attribute must say whether the method needs unlabelled views, because the engine
+    reads it before it builds the method. If settings change the kinds of views, ``__init__`` may set ``self.views``."""
     capturable: ClassVar[bool] = True
     """Whether ``forward`` can be compiled and captured; set False if it must look at values, and it runs eagerly."""
 

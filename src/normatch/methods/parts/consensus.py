@@ -76,15 +76,14 @@ class Consensus:
         L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM.
         ``pseudo`` is p_d (N, K) and the weights τ (N,).
         """
-        terms: dict[str, list[Tensor]] = {}
-        for output in outputs:
-            terms.setdefault("auxiliary", []).append(labelled_loss(output.labelled, labels))
-            if output.log_prob is not None:
-                terms.setdefault("density", []).append(-num_weight * output.log_prob.mean())
-            if pseudo is not None:
-                p, weight = pseudo
-                terms.setdefault("auxiliary_pseudo", []).append(pseudo_loss(output.weak, targets(p, True), weight))
-        return {name: torch.stack(values).sum() for name, values in terms.items()}
+        terms = {
+            "auxiliary": [labelled_loss(output.labelled, labels) for output in outputs],
+            "density": [-num_weight * output.log_prob.mean() for output in outputs if output.log_prob is not None],
+        }
+        if pseudo is not None:
+            p, weight = pseudo
+            terms["auxiliary_pseudo"] = [pseudo_loss(output.weak, targets(p, True), weight) for output in outputs]
+        return {name: torch.stack(values).sum() for name, values in terms.items() if values}
 
 
 def ramp(step: Tensor, epoch: int, epochs: int) -> Tensor:

@@ -1,5 +1,6 @@
 """Base of FixMatch, NorMatch and similar methods: pseudo-labels from weak views are the targets of strong views."""
 
+import abc
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -7,14 +8,14 @@ import torch
 from torch import Tensor
 
 from normatch.errors import UserError
-from normatch.methods.contract import Batch, Method, Settings, Task, ViewsWanted
+from normatch.methods.contract import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted
 from normatch.methods.parts.alignment import Alignment
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
 from normatch.methods.parts.passes import Passes, embed
 from normatch.model import Model
 from normatch.nets import find_backbone
 
-__all__ = ["WeakToStrong", "WeakToStrongSettings"]
+__all__ = ["WeakToStrong", "WeakToStrongSettings", "Weighted"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class WeakToStrongSettings(Settings):
 
 
 class WeakToStrong(Method):
-    """Uses one weak and one strong view of each unlabelled image; subclasses define the weight of a pseudo-label."""
+    """The parts of a ``forward`` that learns from one weak and one strong view of each unlabelled image."""
 
     Settings: ClassVar[type[Settings]] = WeakToStrongSettings
     views: ViewsWanted = ViewsWanted(labelled=("weak",), unlabelled=("weak", "strong"))
@@ -89,3 +90,19 @@ class WeakToStrong(Method):
             "labelled": labelled_loss(logits_labelled, labels),
             "unlabelled": pseudo_loss(logits_strong, target, weight),
         }
+
+
+class Weighted(WeakToStrong):
+    """L = L_x(θ_d) + L_u(θ_d); a subclass defines the weights of the pseudo-labels."""
+
+    def forward(self, batch: Batch) -> Outcome:
+        z_labelled, z_weak, z_strong = self.embed(batch)
+        p = self.believe(z_weak)
+        weight = self.weigh(p, batch)
+        logits_labelled, logits_strong = self.classify(z_labelled, z_strong)
+        losses = self.losses(logits_labelled, batch.labels, logits_strong, p, weight)
+        return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, weight > 0, p.amax(1), None))
+
+    @abc.abstractmethod
+    def weigh(self, p: Tensor, batch: Batch) -> Tensor:
+        """The weights (N,) of pseudo-labels in the loss, for the beliefs ``p`` (N, K); those above 0 are trusted."""
