@@ -32,6 +32,15 @@ def test_counting_is_seen_on_a_terminal_alone(terminal: bool, monkeypatch: pytes
     assert ("predict" in seen, "0/7" in seen, "7/7" in seen) == (terminal,) * 3
 
 
+def test_a_bar_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variable that rich knows, as in the logs of some build servers."""
+    screen = screen_of(False, monkeypatch)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with counting("predict", 7) as told:
+        told(7)
+    assert "7/7" in screen.getvalue()
+
+
 @on_both
 def test_decoding_is_a_bar_or_a_line_every_few_seconds(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_of(terminal, monkeypatch)

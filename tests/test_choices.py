@@ -17,7 +17,7 @@ from normatch import choices, recipes
 from normatch.choices import Plan, plan
 from normatch.cli import main
 from normatch.config import to_json
-from normatch.data import Corpus, Dataset
+from normatch.data import Corpus, Dataset, Reading
 from normatch.data.inspect import describe, inspect
 from normatch.engine import Job, Run, bench, train
 from normatch.engine.bench import Pace
@@ -158,7 +158,7 @@ def test_weak_views_are_left_out_of_the_backward_pass_where_they_can_be(
     short = {"steps": 1, "batch": 4, "ratio": 1}
     made = choose(pictures(tmp_path / "p", [32] * 4), changes=short | changes, fixed=fixed)
     assert to_json(made.config)["settings"]["passes"] == passes
-    assert ("passes" in {name for name, *_ in made.chosen}) == (passes == "shared")
+    assert ("settings.passes" in {name for name, *_ in made.chosen}) == (passes == "shared")
     assert train(made.config, tmp_path / "run", corpus=made.corpus).finished
 
 
@@ -178,7 +178,10 @@ def test_images_stay_large_for_a_network_that_takes_no_small_ones(tmp_path: Path
 def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     data = pictures(tmp_path / "p", [20, 20, 20])
     (data / "cat" / "IMG_1.HEIC").touch()
-    assert "3 labelled, 0 unlabelled, 1 file of another kind is ignored: .heic 1\n" in choose(data).describe()
+    (data / "dog" / "gone.png").symlink_to("nowhere.png")
+    said = "\n! 1 file of another kind is ignored: .heic 1\n! ignored, a broken link: "
+    assert f"3 labelled, 0 unlabelled{said}" in choose(data).describe()
+    assert said in describe(inspect(str(data)))
 
 
 def test_images_that_are_passed_over_are_named(tmp_path: Path) -> None:
@@ -206,6 +209,50 @@ def test_classes_that_may_be_one_are_named(tmp_path: Path) -> None:
     assert f"! {remark}\n" in describe(inspect(str(data)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"labels": 3}, "labels is 3: give a multiple of the 2 classes"),
+        ({"labels": 20}, "class 'cat' has 4 labelled items left to train on, but 10 are needed: label more, or set"),
+        ({"test_share": 0.9}, "class 'cat' has no labelled item left to train on, but 1 is needed: label more, or set"),
+    ],
+)
+def test_what_the_list_of_files_tells_is_not_found_after_decoding(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    def never(done: int, total: int) -> None:
+        raise AssertionError("decoded")
+
+    data = pictures(tmp_path / "p", [20] * 10)
+    reading = Reading(cache=False, progress=never)
+    with pytest.raises(UserError, match=said):
+        choose(data, changes=changes, reading=reading)
+    shutil.rmtree(data / "dog")
+    with pytest.raises(UserError, match="has only one class, 'cat': label items of at least two classes"):
+        choose(data, changes=changes, reading=reading)
+
+
+@pytest.mark.parametrize(("n", "said"), [(8, "all 8 pictures of class 'dog' are"), (1, "the only picture of class")])
+def test_a_class_without_a_readable_picture_is_named(tmp_path: Path, n: int, said: str) -> None:
+    data = pictures(tmp_path / "p", [20] * 16)
+    for i, file in enumerate(sorted((data / "dog").iterdir())):
+        file.write_bytes(b"") if i < n else file.unlink()
+    with pytest.raises(UserError, match=f"^{said}.* unreadable: replace .*, or remove the class$"):
+        choose(data, changes={"on_bad_image": "skip"})
+
+
+def test_deep_pictures_of_few_levels_are_pointed_out(tmp_path: Path) -> None:
+    for i in range(4):
+        place = tmp_path / "p" / ("cat", "dog")[i % 2] / f"{i}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 4096, (20, 20), np.uint16)).save(place)
+    remark = r"\n! nearly black \(level 1\d of 255 at most\): 4 pictures of 16 or 32 bits; if fewer bits are in use"
+    assert re.search(remark, choose(tmp_path / "p").describe())
+    assert re.search(remark, describe(inspect(str(tmp_path / "p"))))
+    Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(place)
+    assert "nearly black" not in describe(inspect(str(tmp_path / "p")))
+
+
 def test_images_of_one_size_keep_it(tmp_path: Path) -> None:
     made = choose(pictures(tmp_path / "p", [20, 20, 20], "L"))
     assert made.config.image_size is None, "they are 23 × 20, which no number says"
@@ -217,7 +264,7 @@ def test_what_the_user_fixes_stays(tmp_path: Path) -> None:
     changes = {"batch": 5, "steps": 77, "test_share": 0.5, "backbone": "linear"}
     made = choose(arrays(tmp_path / "x.npz"), changes=changes, fixed=set(changes))
     assert {name: getattr(made.config, name) for name in changes} == changes
-    assert not {name.replace(" ", "_") for name, *_ in made.chosen} & set(changes)
+    assert not {name for name, *_ in made.chosen} & set(changes)
 
 
 def test_the_page_s_python_keeps_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +295,7 @@ def test_what_a_config_changes_stays(tmp_path: Path) -> None:
     changes = {"batch": 16, "steps": 200, "epoch": 10, "ratio": 2, "norm_momentum": 0.05, "log_every": 50}
     made = choose(arrays(tmp_path / "x.npz"), changes=changes)
     assert {name: getattr(made.config, name) for name in changes} == changes
-    assert {name for name, *_ in made.chosen} == {"backbone", "test share"}
+    assert {name for name, *_ in made.chosen} == {"backbone", "test_share"}
     assert choose(arrays(tmp_path / "x.npz"), changes={"method": "fixmatch"}).config.steps == 1024
     assert choose(arrays(tmp_path / "x.npz"), fixed={"steps"}).config.steps == recipes.own("x.npz").steps
     with pytest.raises(UserError, match="give one of them"):
@@ -267,7 +314,9 @@ def test_skewed_labels_turn_alignment_off(tmp_path: Path) -> None:
     made = choose(skewed)
     assert made.config.settings == NorMatchSettings(alignment=False)
     assert "\n! classes are 4.0 : 1: 0 has 40 labelled items, 1 10\n" in made.describe()
-    assert re.search(r"  alignment +off +labels to learn from are 4\.0 : 1, and alignment makes", made.describe())
+    assert re.search(
+        r"  --settings.alignment +off +labels to learn from are 4\.0 : 1, and alignment makes", made.describe()
+    )
     assert choose(skewed, fixed={"settings.alignment"}).config.settings == NorMatchSettings()
     assert "alignment" not in choose(skewed, changes={"settings": NorMatchSettings(alignment=False)}).describe()
     assert "alignment" not in choose(skewed, changes={"method": "supervised"}).describe()
@@ -292,7 +341,7 @@ def test_a_flag_keeps_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[st
         out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         assert main(["train", "--data", data, *QUICK, *flags, "--out", str(out)]) == 0
         assert json.loads((out / "config.json").read_text())["settings"]["alignment"] is alignment
-        assert ("  alignment " in capsys.readouterr().out) is (not flags)
+        assert ("  --settings.alignment " in capsys.readouterr().out) is (not flags)
         warned = [warning["name"] for warning in Run.open(out).warnings]
         assert warned == (["skewed-labels"] if alignment else [])
 
@@ -341,7 +390,7 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "1 minute at" in slow.describe()
     assert (slow.config.steps, slow.config.epoch) == (76, 3)
     assert slow.config.evaluate_every == 9, "evaluations may take a fifth of the time"
-    assert re.search(r"evaluate every +9 +9 evaluations\n", slow.describe())
+    assert re.search(r"--evaluate-every +9 +9 evaluations\n", slow.describe())
     with pytest.raises(UserError, match="too few for one step"):
         choose(arrays(tmp_path / "x.npz"), minutes=0.1)
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
@@ -396,7 +445,7 @@ def test_what_is_said_of_a_few_steps_is_counted(tmp_path: Path, monkeypatch: pyt
     made = plan(recipes.digits().replace(steps=60_000), tmp_path / "run", automatic=False, minutes=1)
     assert made.config.steps == 15
     said = {name: why for name, _, why in made.chosen}
-    assert said["evaluate every"] == f"{math.ceil(15 / (made.config.evaluate_every or 1))} evaluations"
+    assert said["evaluate_every"] == f"{math.ceil(15 / (made.config.evaluate_every or 1))} evaluations"
     assert made.config.checkpoint_every is None
     assert said["epoch"] == "15 checkpoints"
 
@@ -468,14 +517,40 @@ def test_minutes_and_steps_contradict(tmp_path: Path) -> None:
         choose(arrays(tmp_path / "x.npz"), minutes=1, resume=True)
 
 
+def test_a_manifest_with_test_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are tested on, by train and eval, and known to inspect; to predict, all rows count."""
+    monkeypatch.chdir(tmp_path)
+    files = sorted(pictures(Path("pets"), [20] * 16).rglob("*.png"))
+    rows = [f"{file},{file.parent.name},{'test' if i % 4 == 0 else 'train'}\n" for i, file in enumerate(files)]
+    Path("pets.csv").write_text("path,label,split\n" + "".join(rows))
+    assert main(["train", "--data", "pets.csv", *QUICK, "--out", "run"]) == 0
+    said = capsys.readouterr().out
+    assert "pets.csv: 2 classes, 12 labelled, 0 unlabelled, 4 test items\n" in said
+    assert "\naccuracy " in said
+    table = Path("run/predictions.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in table[1:]] == [str(file) for file in files[::4]]
+    assert main(["eval", "run"]) == 0
+    assert "on 4 test items" in capsys.readouterr().out
+    assert main(["data", "inspect", "pets.csv"]) == 0
+    assert "12 labelled in 2 classes, 0 unlabelled, 4 test\n" in capsys.readouterr().out
+    assert main(["predict", "run", "pets.csv", "--out", "labels.csv"]) == 0
+    assert len(Path("labels.csv").read_text().splitlines()) == 17
+
+
 def test_choices_are_printed_stored_and_repeat_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = pictures(tmp_path / "pets", [40, 50, 60, 70] * 4)
     argv = ["train", "--data", str(data), *QUICK, "--out", str(tmp_path / "run")]
     assert main(argv) == 0
     shown = capsys.readouterr().out
     assert f"{data}: 2 classes, 16 labelled, 0 unlabelled" in shown
-    assert re.search("  image size +32  ", shown)
-    assert "  batch  " not in shown, "the user set it"
+    assert re.search("  --image-size +32  ", shown)
+    assert "  --batch  " not in shown, "the user set it"
+    assert "  To change one, add its flag. All are stored in config.json.\n" in shown
+    flags = re.findall(r"^  (--[\w.-]+)  +(\S+)", shown, re.MULTILINE)
+    given = [part for flag, value in flags for part in ((flag, value) if value != "on" else (flag,))]
+    assert main([*argv[:-1], str(tmp_path / "flags"), *given]) == 0, "each is a flag"
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (stored["image_size"], stored["backbone"], stored["test_share"]) == (32, "small-wide", 0.2)
     run = Run.open(tmp_path / "run")

@@ -324,8 +324,9 @@ def test_damaged_data_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest
     (tmp_path / "cifar10" / "cifar-10-python.tar.gz.md5").write_text("0" * 32)
     assert "cifar-10-python.tar.gz has a wrong checksum" in error_of(capsys, *argv)
 
-    (tmp_path / "pictures" / "cat").mkdir(parents=True)
-    (tmp_path / "pictures" / "cat" / "1.jpg").write_text("<html>")
+    for name in ("cat/1.jpg", "dog/2.jpg"):
+        (tmp_path / "pictures" / name).parent.mkdir(parents=True)
+        (tmp_path / "pictures" / name).write_text("<html>")
     own = error_of(capsys, "train", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "run"))
     assert "1.jpg" in own
     assert not (tmp_path / "run").exists()

@@ -236,7 +236,7 @@ WRONG = {
     ),
     "no name": Wrong("train --name ''", "name is '': give a name"),
     "labels that do not divide": Wrong("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
-    "more labels than there are": Wrong("train --labels 5000", "are asked for"),
+    "more labels than there are": Wrong("train --labels 5000", "but 500 are needed"),
     "a share": Wrong("train --validation 1.5", "validation is 1.5"),
     "a decay": Wrong("train --ema 2", "ema is 2.0"),
     "a rate": Wrong("train --optim.lr -1", "optim.lr is -1.0"),
@@ -273,27 +273,27 @@ WRONG = {
     "no labels": Wrong("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
     "a class whose only picture is tested on": Wrong(
         "train --data pets --test-share 0.6 --device cpu",
-        "class 'owl' has no labelled training item: label more of it, or lower test_share",
+        "class 'owl' has no labelled item left to train on, but 1 is needed: label more, or set aside fewer",
         both(pets, pictures("pets/owl/1.png")),
     ),
     "a number that no label has": Wrong(
-        "train --data x.npz", "class '1' has no labelled training item: label more of it", arrays(x=vectors(), y=Y * 2)
+        "train --data x.npz", "class '1' has no labelled item left to train on", arrays(x=vectors(), y=Y * 2)
     ),
     "a picture in no class": Wrong(
         "train --data pets",
         "pets/1.png lies in no class folder",
         both(pets, pictures("pets/1.png")),
     ),
-    "an empty class": Wrong(
-        "train --data pets", "class folder pets/owl has no images", both(pets, folders("pets/owl"))
-    ),
+    "an empty class": Wrong("train --data pets", "pets/owl has no pictures: put", both(pets, folders("pets/owl"))),
     "a class of a telephone's files": Wrong(
         "train --data pets",
-        "class folder pets/owl has no images (1 file of another kind is ignored: .heic 1)",
+        "pets/owl has no pictures that can be read, only 1 .heic file: convert them to",
         and_file("pets/owl/1.HEIC", "x"),
     ),
     "folders in a class": Wrong(
-        "train --data pets", "pets/cat has folders in it", both(pets, folders("pets/cat/young"))
+        "train --data pets",
+        "pets/cat has subfolders: move its pictures directly into pets/cat",
+        both(pets, folders("pets/cat/young")),
     ),
     "a test class without training images": Wrong(
         "train --data pets",
@@ -550,7 +550,7 @@ WRONG = {
     "nothing to predict": Wrong("predict run x.png", "no such file or folder: x.png", uses="digits"),
     "a folder without pictures to predict": Wrong("predict run more", "no images in more", folders("more"), "digits"),
     "a telephone's files to predict": Wrong(
-        "predict run more", "no images in more (1 file of another kind", and_file("more/1.HEIC", "x"), "digits"
+        "predict run more", "no images in more, only 1 .heic file: give", and_file("more/1.HEIC", "x"), "digits"
     ),
     "a web page to predict": Wrong(
         "predict run pets --out labels.csv", "pets/x.jpg", and_file("pets/x.jpg", "<html>"), "digits"

@@ -25,7 +25,7 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
     columns = (MofNCompleteColumn(), TimeRemainingColumn())
-    with _reporting(*columns, live=sys.stderr.isatty(), as_lines=lambda *_: None, transient=True) as report:
+    with _reporting(*columns, as_lines=lambda *_: None, transient=True) as report:
         report(title, 0, total)
         yield lambda done: report(title, done, total)
 
@@ -40,7 +40,7 @@ def downloading() -> Iterator[Report]:
             print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
 
     columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with _reporting(*columns, live=_is_terminal(), as_lines=as_lines) as report:
+    with _reporting(*columns, as_lines=as_lines) as report:
         yield report
 
 
@@ -59,7 +59,7 @@ def decoding() -> Iterator[Callable[[int, int], None]]:
             print(f"{title}  {done}/{total}", file=sys.stderr, flush=True)
 
     columns = (MofNCompleteColumn(), TimeRemainingColumn())
-    with _reporting(*columns, live=_is_terminal(), as_lines=as_lines) as report:
+    with _reporting(*columns, as_lines=as_lines) as report:
         yield lambda done, total: report("decoding images", done, total)
 
 
@@ -74,9 +74,12 @@ def bar(*columns: "ProgressColumn", transient: bool = False) -> "RichProgress":
 
 
 @contextmanager
-def _reporting(*columns: "ProgressColumn", live: bool, as_lines: Report, transient: bool = False) -> Iterator[Report]:
-    """If ``live``, a function that draws one bar per title; otherwise ``as_lines``."""
-    if not live:
+def _reporting(*columns: "ProgressColumn", as_lines: Report, transient: bool = False) -> Iterator[Report]:
+    """On a terminal, or if FORCE_COLOR or TTY_COMPATIBLE in the environment says so, a function that draws one bar per
+    title; otherwise ``as_lines``."""
+    from rich.console import Console
+
+    if not Console(stderr=True).is_terminal:
         yield as_lines
         return
     with bar(*columns, transient=transient) as bars:
@@ -88,10 +91,3 @@ def _reporting(*columns: "ProgressColumn", live: bool, as_lines: Report, transie
             bars.update(tasks[title], completed=done, total=total)
 
         yield report
-
-
-def _is_terminal() -> bool:
-    """Whether standard error is a terminal or FORCE_COLOR or TTY_COMPATIBLE in the environment says so."""
-    from rich.console import Console
-
-    return Console(stderr=True).is_terminal

@@ -16,16 +16,17 @@ from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Reading, Split, sources
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import doubtful_names
-from normatch.data.ignored import other_kinds
-from normatch.data.load import passed_over
+from normatch.data.folder import Listings
+from normatch.data.ignored import say_ignored
+from normatch.data.load import find_listings, passed_over
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
 from normatch.engine.bench import Pace, pace
-from normatch.engine.job import draw, open_corpus, prepare, with_test_set
+from normatch.engine.job import draw, must_have_classes, open_corpus, prepare, with_test_set
 from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError
-from normatch.images import SIZES
+from normatch.images import SIZES, describe_dark
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
 from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
 from normatch.recipes import own
@@ -67,14 +68,15 @@ class Plan:
     """All items: a test set is held out when a run begins, by the seed and the share of that run."""
     found: str = ""
     chosen: tuple[tuple[str, str, str], ...] = ()
-    """Field, value and reason of each choice."""
+    """Field (dotted, as in flags), value and reason of each choice."""
 
     def describe(self) -> str:
         """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
         lines = [self.found] if self.found else []
         if self.chosen:
-            lines += [f"  {line}" for line in aligned(self.chosen)]
-            lines.append("  all of these are in config.json; each is also a flag")
+            rows = [(f"--{name.replace('_', '-')}", value, why) for name, value, why in self.chosen]
+            lines += [f"  {line}" for line in aligned(rows)]
+            lines.append("  To change one, add its flag. All are stored in config.json.")
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -128,18 +130,25 @@ def _from_recipe(config: Config, fixed: frozenset[str], reading: Reading) -> Pla
     _choose_records(choices)
     corpus = open_corpus(config, reading)
     config.augment.must_suit(images=corpus.train.is_images)
-    found = _found(config, corpus) if config.unlabelled is not None else ""
+    found = _found(config, corpus, None) if config.unlabelled is not None else ""
     return Plan(choices.config, corpus, found, tuple(choices.made))
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
     """Read the user's own data and choose the fields that are not ``fixed``, for a run or to time its steps."""
     device = device_of(config.device).type
-    _must_be_possible(config)
-    corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
-    config.augment.must_suit(images=corpus.train.is_images)
     # A network that was asked for as "auto" is to be chosen.
-    choices = _Choices(config, frozenset(fixed) - ({"backbone"} if config.backbone == "auto" else set()))
+    fixed = frozenset(fixed) - ({"backbone"} if config.backbone == "auto" else set())
+    _must_be_possible(config)
+    listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
+    outline = listings.outline() if listings else None
+    if outline:
+        _must_be_learnable(config, fixed, outline)
+    corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
+    if outline:
+        _must_be_readable(outline, corpus)
+    config.augment.must_suit(images=corpus.train.is_images)
+    choices = _Choices(config, fixed)
     _choose_network(choices, corpus, device)
     _choose_passes(choices)
     _choose_test_share(choices, corpus)
@@ -149,8 +158,30 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     _choose_batch(choices, split, device)
     _choose_steps(choices, device)
     if corpus.train.is_images and config.augment.flip:
-        choices.made.append(("flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not"))
-    return Plan(choices.config, corpus, _found(config, corpus), tuple(choices.made))
+        choices.made.append(
+            ("augment.flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not")
+        )
+    return Plan(choices.config, corpus, _found(config, corpus, listings), tuple(choices.made))
+
+
+def _must_be_learnable(config: Config, fixed: frozenset[str], outline: Corpus) -> None:
+    """Raise UserError, before any image is decoded, if the labels do not suffice for what the config asks for."""
+    must_have_classes(outline)
+    choices = _Choices(config, fixed)
+    _choose_test_share(choices, outline)
+    draw(choices.config, with_test_set(choices.config, outline))
+
+
+def _must_be_readable(outline: Corpus, corpus: Corpus) -> None:
+    """Raise UserError if of some class no training image could be read."""
+    read = label_counts(corpus.train)
+    for name, n in label_counts(outline.train).items():
+        if name not in read:
+            which = f"all {n:,} pictures" if n > 1 else "the only picture"
+            raise UserError(
+                f"{which} of class {name!r} {'are' if n > 1 else 'is'} unreadable: replace "
+                f"{'them' if n > 1 else 'it'}, or remove the class"
+            )
 
 
 def _must_be_possible(config: Config) -> None:
@@ -188,7 +219,7 @@ class _Choices:
         outer, _, inner = name.rpartition(".")
         changed = dataclasses.replace(getattr(self.config, outer), **{inner: value}) if outer else value
         self.config = self.config.replace(**{outer or inner: changed})
-        self.made.append((inner.replace("_", " "), shown or f"{value}", why))
+        self.made.append((name, shown or f"{value}", why))
 
 
 def _choose_network(choices: _Choices, corpus: Corpus, device: str) -> None:
@@ -211,7 +242,7 @@ def _choose_passes(choices: _Choices) -> None:
     if isinstance(settings, WeakToStrongSettings) and find_backbone(choices.config.backbone).partial:
         with contextlib.suppress(UserError):  # A method may need the gradients of weak views.
             dataclasses.replace(settings, passes="shared").check()
-            choices.set("settings.passes", "shared", "weak views are left out of the backward pass, which saves time")
+            choices.set("settings.passes", "shared", "no gradients for weakly augmented pictures, which is faster")
 
 
 def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
@@ -335,7 +366,8 @@ def _pace_reason(minutes: float, speed: Pace, every: int | None) -> str:
     return f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{evaluating}, measured on this machine"
 
 
-def _found(config: Config, corpus: Corpus) -> str:
+def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
+    """A line on the data, then a line for each remark on them."""
     train, skipped = corpus.train, len(corpus.skipped)
     labelled = int((train.labels != UNKNOWN).sum())
     parts = [
@@ -347,15 +379,7 @@ def _found(config: Config, corpus: Corpus) -> str:
         parts.append(f"{len(corpus.test):,} test items{'' if corpus.is_testable else ' without labels'}")
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
-    ignored = passed_over(config.data, config.unlabelled)
-    if ignored.kinds:
-        parts.append(other_kinds(ignored.kinds))
-    remarks = doubtful_names(train.classes)
-    uneven = describe_skew(label_counts(train))
-    if uneven:
-        remarks.append(uneven)
-    if ignored.elsewhere:
-        first, *more = ignored.elsewhere
-        others = f" and {len(more):,} more" if more else ""
-        remarks.append(f"ignored, outside the folders that are read: {first}{others}")
-    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *remarks])
+    remarks = [describe_skew(label_counts(train)), describe_dark(corpus.facts) if corpus.facts is not None else None]
+    ignored = say_ignored(passed_over(listings, config.unlabelled))
+    said = [*doubtful_names(train.classes), *filter(None, remarks), *ignored]
+    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *said])

@@ -27,7 +27,7 @@ def test_digits_by_seed() -> None:
     ("data", "counts", "said"),
     [
         ("pets", {"cat": 4, "dog": 5}, "label 1 more of 'cat', or put labelled pictures into test/ beside train/"),
-        ("pets.csv", {"cat": 4, "dog": 1}, "label 1 more of 'cat' and 4 more of 'dog'"),
+        ("pets.csv", {"cat": 4, "dog": 1}, "label 1 more of 'cat' and 4 more of 'dog', or list labelled pictures as"),
         (
             "pets.NPZ",
             dict.fromkeys("abc", 3),

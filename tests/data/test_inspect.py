@@ -68,6 +68,22 @@ def test_duplicates_conflicts_and_leaks(folder: Path) -> None:
     assert members(report["near_leaks"]) == members(report["near_label_conflicts"]) == [near_leak]
 
 
+def test_copies_of_a_large_jpeg_are_found(tmp_path: Path) -> None:
+    """It is compared at reduced size: with its copy exactly, with one in another format by its look."""
+    (tmp_path / "cat").mkdir()
+    large = crops(1)[0].resize((1800, 1800), Image.Resampling.BICUBIC)
+    for name in ("1.jpg", "2.jpg"):
+        large.save(tmp_path / "cat" / name, quality=90)
+    with Image.open(tmp_path / "cat" / "1.jpg") as whole:
+        whole.save(tmp_path / "cat" / "3.png")
+    report = inspect(str(tmp_path))
+    assert report["sizes"]["smallest"] == report["sizes"]["largest"] == [1800, 1800]
+    assert [[Path(m["item"]).name for m in group] for group in report["duplicates"]] == [["1.jpg", "2.jpg"]]
+    assert [[Path(m["item"]).name for m in group] for group in report["near_duplicates"]] == [
+        ["1.jpg", "2.jpg", "3.png"]
+    ]
+
+
 def test_nothing_is_touched(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     inspect(str(folder))
@@ -122,8 +138,8 @@ def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.M
     assert {place["name"] for place in report["classes"]} == {"bird", "cat", "dog"}
     text = describe(report)
     assert "! 6 files of other kinds are ignored: .heic 2, " in text
-    assert "! 4 × ignored, a broken link\n    pets/train/bear\n" in text
-    assert "! 3 × ignored, outside the folders that are read\n    pets/2.png\n" in text
+    assert "! ignored, a broken link: pets/train/bear and 3 more\n" in text
+    assert "! ignored, outside the folders that are read: pets/2.png and 2 more" in text
     # By another name, and with a folder of it named twice.
     monkeypatch.chdir("pets")
     again = inspect(".", unlabelled=tmp_path / "pets" / "validation")["ignored"]
@@ -155,9 +171,10 @@ def test_the_sheet_shows_every_class_and_the_unlabelled(folder: Path, tmp_path: 
     np.testing.assert_array_equal(pixels[34:130, 8:104], expected)
     titles = pixels[8:34, :200]
     assert (titles < 100).any(), "the class's name is drawn"
-    with pytest.raises(UserError, match=r"ends in \.png"):
-        inspect(str(folder), sheet=tmp_path / "sheet.xyz")
     # Before any image is read: of many, that takes a while.
+    for kind in ("xyz", "psd", "ico"):  # some of which Pillow can read only, or makes small
+        with pytest.raises(UserError, match=r"ends in \.png or \.jpg"):
+            inspect("no data at all", sheet=tmp_path / f"sheet.{kind}")
     with pytest.raises(UserError, match=r"cannot write .*: .*nowhere is no folder that can be written to"):
         inspect("no data at all", sheet=tmp_path / "nowhere" / "sheet.png")
 

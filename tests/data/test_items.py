@@ -1,7 +1,6 @@
 """What is to be predicted arrives in batches, in order, and says what is wrong with it."""
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image
 from normatch.data.items import Files, Rows, find_items
 from normatch.errors import UserError
 from normatch.images import worker
-from normatch.images.decode import open_upright
+from normatch.images.decode import Form, Header, open_upright
 from tests.data.original_formats import random_bytes
 
 SHAPE = (3, 6, 9)
@@ -50,9 +49,9 @@ def test_no_more_than_two_batches_of_files_are_read_ahead(
 ) -> None:
     opened: list[Path] = []
 
-    def counted(path: Path, mode: Literal["L", "RGB"]) -> tuple[Image.Image, str]:
+    def counted(path: Path, form: Form) -> tuple[Image.Image, Header]:
         opened.append(path)
-        return open_upright(path, mode)
+        return open_upright(path, form)
 
     monkeypatch.setattr(worker, "open_upright", counted)
     for done, _ in enumerate(Files(pictures * 20, SHAPE).batches(4), 1):
@@ -103,7 +102,9 @@ def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=images, labels=np.arange(4))
     np.savez(tmp_path / "one.npz", images)
     np.savez(tmp_path / "two.npz", a=images, b=images)
-    for name in ("a.npy", "a.npz", "one.npz"):
+    np.savez(tmp_path / "keras.npz", x_train=images, x_test=images[:1], y_test=np.arange(1))
+    np.savez(tmp_path / "test.npz", x_test=images, y_test=np.arange(4))
+    for name in ("a.npy", "a.npz", "one.npz", "keras.npz", "test.npz"):
         items = find_items([tmp_path / name], [], SHAPE)
         assert (items.column, len(items)) == ("item", 4)
         np.testing.assert_array_equal(next(items.batches(9)).inputs, images)
@@ -111,7 +112,7 @@ def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
     assert len(find_items([folder, pictures[0]], [], SHAPE)) == 6
     listed = find_items([Path("-")], [f"{pictures[3]}\n", "\n", f"{pictures[1]}\n"], SHAPE)
     assert [name for portion in listed.batches(9) for name in portion.names] == [str(pictures[3]), str(pictures[1])]
-    with pytest.raises(UserError, match=r"two\.npz has a, b: it must have 'images' \(or 'x'\)"):
+    with pytest.raises(UserError, match=r"two\.npz has a, b: it must have 'images' \(or 'x', 'x_train', 'x_test'\)"):
         find_items([tmp_path / "two.npz"], [], SHAPE)
     with pytest.raises(UserError, match=r"a\.npy is given with other inputs: predict one array at a time"):
         find_items([tmp_path / "a.npy", folder], [], SHAPE)

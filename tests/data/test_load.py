@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from normatch.data import data_root, find_images, load_corpus
-from normatch.data.load import passed_over
+from normatch.data.load import find_listings, passed_over
 from normatch.data.manifest import list_paths
 from normatch.errors import UserError
 from tests.data.original_formats import (
@@ -126,9 +126,15 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert f"{tmp_path / '1.png'} lies in no class folder" in complaint(tmp_path)
     (tmp_path / "1.png").unlink()
     (tmp_path / "ape").mkdir()
-    assert f"class folder {tmp_path / 'ape'} has no images" in complaint(tmp_path)
-    save_png(tmp_path / "ape" / "deep" / "1.png", random_bytes(9, 9, 3))
-    assert f"class folder {tmp_path / 'ape'} has folders in it" in complaint(tmp_path)
+    ape = tmp_path / "ape"
+    assert complaint(tmp_path) == f"{ape} has no pictures: put those of the class there, or remove it"
+    for name in ("1.XYZ", "2.xyz", "3"):
+        (ape / name).touch()
+    assert f"{ape} has no pictures that can be read, only 2 .xyz files, 1 file: convert them to .bmp," in complaint(
+        tmp_path
+    )
+    save_png(ape / "deep" / "1.png", random_bytes(9, 9, 3))
+    assert complaint(tmp_path) == f"{ape} has subfolders: move its pictures directly into {ape}"
     for i in range(5):
         (tmp_path / f"empty{i}").mkdir()
     named = ", ".join(str(tmp_path / f"empty{i}") for i in range(3))
@@ -147,10 +153,32 @@ def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None
         for name in ("config.json", "split.json"):
             (tmp_path / run / name).write_text("{}")
     assert load_corpus(str(tmp_path)).train.classes == ("ape", "bee")
-    assert passed_over(str(tmp_path)).kinds == {}
+    assert passed_over(find_listings(str(tmp_path))).kinds == {}
     # A folder of pictures stays a class, whatever else is in it.
     save_png(tmp_path / "mine" / "1.png", random_bytes(9, 9, 3))
-    assert "mine has folders in it" in complaint(tmp_path)
+    assert "mine has subfolders" in complaint(tmp_path)
+
+
+def test_a_test_folder_in_capitals_is_not_passed_over(tmp_path: Path) -> None:
+    for place in ("train/ape/1.png", "train/bee/1.png", "Test/ape/1.png"):
+        save_png(tmp_path / place, random_bytes(9, 9, 3))
+    assert complaint(tmp_path) == f"{tmp_path / 'Test'} is not read: call it 'test', or move it elsewhere"
+
+
+@pytest.mark.parametrize("suffix", ["jfif", "jpe", "JPE", "ppm", "pgm", "pnm"])
+def test_rarer_names_of_pictures(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "ape").mkdir()
+    mode, kind = ("L", "PPM") if suffix == "pgm" else ("RGB", "JPEG" if suffix[0] in "jJ" else "PPM")
+    Image.new(mode, (9, 9)).save(tmp_path / "ape" / f"1.{suffix}", format=kind)
+    assert len(load_corpus(str(tmp_path)).train) == 1
+
+
+def test_unlabelled_pictures_take_the_shape_of_arrays(tmp_path: Path) -> None:
+    """Also where they are not square."""
+    np.savez(tmp_path / "x.npz", images=random_bytes(4, 6, 9, 3), labels=np.arange(4) % 2)
+    save_png(tmp_path / "more" / "1.png", random_bytes(20, 20, 3))
+    train = load_corpus(str(tmp_path / "x.npz"), unlabelled=tmp_path / "more").train
+    assert (train.shape, train.labels.tolist()) == ((3, 6, 9), [0, 1, 0, 1, -1])
 
 
 def test_test_images_of_an_unknown_class(tmp_path: Path) -> None:
@@ -191,8 +219,11 @@ def test_find_images(tmp_path: Path) -> None:
     [
         ("", "has no column 'path'"),
         ("path,name\na.png,cat\n", "has no column 'label'"),
-        ("path,label,split\na.png,cat,test\n", "has a column 'split', but all rows of a manifest are trained on"),
-        ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', but all rows"),
+        ("path,label,split\na.png,cat,Val\n", "line 2: the split is 'Val'; give train or test, or leave it empty"),
+        ("path,label,split\na.png,cat,train\na.png,cat,test\n", "listed already on line 2 as 'train', now as 'test'"),
+        ("path,label,split,Split\na.png,cat,,test\n", "has 2 columns 'split': keep one of them"),
+        ("path,label, label\na.png,cat,dog\n", "has 2 columns 'label': keep one of them"),
+        ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', which is not read: call it 'split' if it says"),
         ("path,label\n", "lists no images"),
         ("path,label\n,cat\n", "line 2: the path is empty"),
         ("path,label\n\nabsent.png,cat\n", "line 3: no such file"),
@@ -232,6 +263,22 @@ def test_blanks_round_the_names_of_columns_and_empty_ones_at_the_end_do_no_harm(
     (tmp_path / "list.csv").write_text("path, label\na.png,cat,\nb.png, dog\n")
     corpus = load_corpus(str(tmp_path / "list.csv"))
     assert corpus.train.classes == ("cat", "dog")
+
+
+def test_a_manifest_may_say_what_to_test_on(tmp_path: Path) -> None:
+    images = random_bytes(6, 8, 8, 3)
+    splits = ["train", "", " TEST", "test", "Train ", ""]
+    for i, image in enumerate(images):
+        save_png(tmp_path / f"{i}.png", image)
+    rows = [f"{i}.png,{split},{'cat' if i % 2 else 'dog'}\n" for i, split in enumerate(splits)]
+    (tmp_path / "list.csv").write_text(f"path, Split,label\n{''.join(rows)}")
+    corpus = load_corpus(str(tmp_path / "list.csv"))
+    assert corpus.test is not None
+    assert corpus.test.files is not None
+    assert corpus.test.files.tolist() == ["2.png", "3.png"]
+    assert corpus.test.labels.tolist() == [1, 0]
+    assert corpus.train.labels.tolist() == [1, 0, 1, 0]
+    np.testing.assert_array_equal(corpus.test.inputs, images[2:4])
 
 
 def test_a_manifest_to_predict_may_divide_its_rows(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [(8, 8), (31, 9), (90, 200)])
+@pytest.mark.parametrize("size", [(8, 8), (31, 9), (90, 200), (900, 1100)])
 def test_an_exported_model_is_given_what_training_reads(
     channels: Channels, size: tuple[int, int], tmp_path: Path
 ) -> None:

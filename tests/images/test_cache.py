@@ -10,7 +10,10 @@ from PIL import Image
 
 from normatch.errors import UserError
 from normatch.images import Cache, Decoded, cache_folder, decode_all
+from normatch.images import crew as crew_module
 from normatch.images.cache import describe_cache
+from normatch.images.worker import Result, Work, work
+from normatch.locks import take
 from tests.data.original_formats import random_bytes
 
 
@@ -112,6 +115,90 @@ def test_a_changed_added_or_removed_file_is_another_entry(paths: list[Path], cac
     assert not read(paths, cache)[1]
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are decoded."""
+    names: list[str] = []
+
+    def counted(piece: Work) -> Result:
+        names.extend(Path(path).name for path in piece.paths if piece.form)
+        return work(piece)
+
+    monkeypatch.setattr(crew_module, "work", counted)
+    return names
+
+
+def test_files_that_only_moved_are_not_decoded_again(paths: list[Path], cache: Cache, asked: list[str]) -> None:
+    """As when a picture gets a label; the entry that nothing can use any more is deleted."""
+    read(paths, cache)
+    small, _ = read(paths, cache, size=4)
+    asked.clear()
+    (paths[0].parent / "cat").mkdir()
+    moved = [paths[i].rename(paths[0].parent / "cat" / paths[i].name) for i in (1, 3)]
+    Image.fromarray(random_bytes(9, 8, 3)).save(paths[2])
+    extra = paths[0].with_name("9.png")
+    Image.fromarray(random_bytes(9, 8, 3)).save(extra)
+    now = [*moved, paths[0], extra, *paths[4:], paths[2]]
+    decoded, _ = read(now, cache)
+    assert sorted(asked) == ["2.png", "6.png", "9.png"], "new, changed or unreadable"
+    assert_same(decoded, decode_all(now, on_bad="skip"))
+    assert len(entries(cache)) == 2, "one of each size"
+    again, decoded_now = read(now, cache)
+    assert not decoded_now
+    assert_same(decoded, again)
+    asked.clear()
+    assert_same(read(now, cache, size=4)[0], decode_all(now, size=4, on_bad="skip"))
+    assert len(entries(cache)) == 2
+    assert len(small.images) == 6, "still mapped"
+
+
+def test_an_entry_that_may_be_used_again_stays(paths: list[Path], cache: Cache, asked: list[str]) -> None:
+    read(paths, cache)
+    asked.clear()
+    read(paths[:3], cache)
+    assert asked == [], "all of them were there"
+    assert len(entries(cache)) == 2
+    assert not read(paths, cache)[1]
+    extra = paths[0].with_name("9.png")
+    Image.fromarray(random_bytes(9, 8, 3)).save(extra)
+    read([*paths, extra], cache)
+    assert len(entries(cache)) == 1, "it has all that the others had"
+
+
+def test_a_damaged_entry_is_no_source(paths: list[Path], cache: Cache) -> None:
+    read(paths, cache)
+    (entry,) = entries(cache)
+    content = bytearray(entry.read_bytes())
+    content[0] ^= 4
+    put(entry, bytes(content))
+    assert_same(read(paths[:5], cache)[0], decode_all(paths[:5]))
+
+
+def test_what_killed_processes_left_is_deleted(paths: list[Path], cache: Cache) -> None:
+    cache.folder.mkdir()
+    old, new, locked = (cache.folder / f".x-9x8x3.decoded.{i}.part" for i in range(3))
+    for path in (old, new, locked):
+        path.write_bytes(b"cut off")
+        os.utime(path, (0, 0) if path != new else None)
+    lock = take(locked)
+    assert lock is not None
+    with lock:
+        assert [Path(row["file"]) for row in cache.listing()] == [old, new]
+        read(paths, cache)
+        assert not old.exists()
+        assert new.exists(), "where there are no locks, another process may be writing it"
+        cache.clear()
+        assert entries(cache) == [locked]
+
+
+def test_what_is_being_written_is_left_alone(paths: list[Path], cache: Cache) -> None:
+    def clear(done: int, total: int) -> None:
+        assert cache.clear() == []
+
+    decode_all(paths, on_bad="skip", cache=cache, progress=clear)
+    assert not read(paths, cache)[1]
+
+
 def test_another_pillow_is_another_entry(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     key = cache.key(paths)
     assert cache.key(paths) == key
@@ -193,7 +280,8 @@ def test_listing_and_clearing(paths: list[Path], cache: Cache) -> None:
     (cache.folder / "notes.txt").write_text("the user's own")
     (cache.folder / "bad.decoded").write_bytes(b"damaged")
     assert "damaged" in describe_cache(cache.folder, cache.listing(), cleared=False)
-    assert len(cache.clear()) == 2
+    assert "left by a killed process" in describe_cache(cache.folder, cache.listing(), cleared=False)
+    assert [row.get("partial", False) for row in cache.clear()] == [False, False, True]
     assert [path.name for path in entries(cache)] == ["notes.txt"]
 
 

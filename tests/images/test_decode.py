@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from normatch.errors import UserError
-from normatch.images import SIZES, Channels, decode_all, resize_all
+from normatch.images import SIZES, Channels, decode_all, decode_batches, resize_all
 from normatch.images.cache import Cache
-from normatch.images.decode import fit
+from normatch.images.decode import fit, fit_upright, header, open_upright
 from tests.data.original_formats import random_bytes
 
 
@@ -161,6 +161,63 @@ def test_an_image_without_memory_for_it_is_unreadable(tmp_path: Path, monkeypatc
     # Next time there may be enough.
     monkeypatch.undo()
     assert not decode_all([path], size=32, cache=cache).bad
+
+
+def photo(width: int, height: int) -> Image.Image:
+    """Something with structure at all scales, as photographs have."""
+    rng = np.random.default_rng(0)
+    small = Image.fromarray(rng.integers(0, 256, (height // 8, width // 8, 3), np.uint8))
+    return small.resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize(("size", "decoded"), [((224, 150), 1), ((226, 150), 0), ((1200, 900), 0), ((900, 900), 0)])
+def test_only_small_images_are_decoded_to_learn_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], decoded: int
+) -> None:
+    """Of a PNG without Exif, asking for it decodes the whole file."""
+    path = save(Image.new("L", size), tmp_path / "a.png")
+    loaded: list[Image.Image] = []
+
+    def counted(image: Image.Image) -> None:
+        loaded.append(image)
+
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", counted)
+    assert header(path) == (*size, "L")
+    assert len(loaded) == decoded
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize(("form", "shorter"), [((32, 32, 3), 450), ((224, 224, 3), 450), ((226, 90, 1), 900)])
+def test_a_large_jpeg_is_decoded_at_reduced_size(
+    tmp_path: Path, form: tuple[int, int, Channels], shorter: int, orientation: int
+) -> None:
+    image = photo(1210, 900)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(image, tmp_path / "a.jpg", exif=exif, quality=90)
+    upright, seen = open_upright(path, form)
+    assert seen == ((1210, 900, "RGB") if orientation == 1 else (900, 1210, "RGB")), "the facts are the file's"
+    assert min(upright.size) == shorter
+    with Image.open(path) as whole:
+        expected = fit_upright(whole, form[:2], form[2])
+    differences = np.abs(decode(path, form[:2], form[2]).astype(int) - expected)
+    assert differences.mean() < 2
+    assert (differences.max() > 0) == (shorter < 900)
+
+
+def test_a_large_jpeg_is_the_same_in_training_and_prediction(tmp_path: Path) -> None:
+    """And the facts to compare it by are the same at every size up to 224."""
+    path = save(photo(1210, 900), tmp_path / "a.jpg")
+    small, large = (decode_all([path], size=size) for size in (32, 224))
+    np.testing.assert_array_equal(small.facts, large.facts)
+    (predicted,) = decode_batches([path], 8, size=224, channels=3)
+    np.testing.assert_array_equal(predicted.images, large.images)
+
+
+@pytest.mark.parametrize(("suffix", "size"), [("png", (1800, 1800)), ("jpg", (895, 2000))])
+def test_other_images_are_decoded_in_whole(tmp_path: Path, suffix: str, size: tuple[int, int]) -> None:
+    path = save(photo(*size), tmp_path / f"a.{suffix}")
+    assert open_upright(path, (32, 32, 3))[0].size == size
 
 
 def test_a_common_size_and_common_channels(tmp_path: Path) -> None:

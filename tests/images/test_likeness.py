@@ -31,7 +31,7 @@ def crops(n: int, side: int = 120) -> list[Image.Image]:
 
 
 def facts(images: list[Image.Image]) -> NDArray[np.void]:
-    return np.array([facts_of(image, image.mode) for image in images], FACTS)
+    return np.array([facts_of(image, (*image.size, image.mode)) for image in images], FACTS)
 
 
 def recompressed(image: Image.Image) -> Image.Image:

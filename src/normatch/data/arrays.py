@@ -4,6 +4,8 @@ import itertools
 import re
 import zipfile
 import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from normatch.data.dataset import SETS, Corpus, Dataset
 from normatch.errors import UserError, reason
 
-__all__ = ["read_arrays"]
+__all__ = ["find_inputs", "open_npz", "read_arrays"]
 
 NAMES = (
     ("images", "x", "x_train"),
@@ -28,8 +30,11 @@ def read_arrays(path: Path) -> Corpus:
     """Read ``images`` or ``x`` and ``labels`` or ``y`` (−1 where unknown), and optionally the same with the prefix
     ``test_`` and ``classes``, their names; also Keras' ``x_train``, ``y_train``, ``x_test`` and ``y_test``. Images are
     uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
-    content = _load(path)
-    inputs, labels, test_inputs, test_labels = (_the_one(path, content, names) for names in NAMES)
+    with open_npz(path) as file:
+        content = {name: file[name] for name in file.files}
+    inputs, labels, test_inputs, test_labels = (
+        content[name] if (name := _the_one(path, content, names)) else None for names in NAMES
+    )
     if inputs is None or labels is None:
         has = ", ".join(sorted(content)) or "nothing"
         raise UserError(f"{path} has {has}: it must have 'images' (or 'x', 'x_train') and 'labels' (or 'y', 'y_train')")
@@ -55,7 +60,20 @@ def read_arrays(path: Path) -> Corpus:
     return Corpus(str(path), datasets[0], datasets[1] if len(datasets) > 1 else None)
 
 
-def _load(path: Path) -> dict[str, NDArray[Any]]:
+def find_inputs(path: Path, names: Sequence[str]) -> str:
+    """Which of the arrays of an .npz file are the inputs (to train on, else to test on, else its only one)."""
+    found = next(filter(None, (_the_one(path, names, meant) for meant in (NAMES[0], NAMES[2]))), None)
+    if found is None and len(names) != 1:
+        raise UserError(
+            f"{path} has {', '.join(names) or 'nothing'}: it must have 'images' (or 'x', 'x_train', 'x_test'), or one "
+            "array alone"
+        )
+    return found or names[0]
+
+
+@contextmanager
+def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
+    """An .npz file of plain arrays, each read when it is asked for; UserError if it cannot be."""
     try:
         # Opened here, because NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
@@ -63,19 +81,19 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(content, np.lib.npyio.NpzFile):
                 raise UserError(f"{path} is not an .npz file: write it with numpy.savez")
             with content:
-                return {name: content[name] for name in content.files}
+                yield content
     except UserError:
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
 
 
-def _the_one(path: Path, content: dict[str, NDArray[Any]], names: tuple[str, ...]) -> NDArray[Any] | None:
-    """The array that has one of the names; UserError if several have."""
+def _the_one(path: Path, content: Collection[str], names: tuple[str, ...]) -> str | None:
+    """The one of the names that the content has, if any; UserError if it has several."""
     found = [name for name in names if name in content]
     if len(found) > 1:
         raise UserError(f"{path} has {' and '.join(map(repr, found))}, which mean the same: leave one out")
-    return content[found[0]] if found else None
+    return found[0] if found else None
 
 
 def _must_not_pass_over(path: Path, content: dict[str, NDArray[Any]], dimensions: int) -> None:

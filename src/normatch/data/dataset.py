@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class Corpus:
     name: str
     train: Dataset
     test: Dataset | None = None
-    folds: tuple[NDArray[np.int64], ...] = field(default=())
+    folds: tuple[NDArray[np.int64], ...] = ()
     """Predefined labelled subsets, as positions in ``train`` (STL-10's ten, Mini-ImageNet's label files)."""
     skipped: tuple[str, ...] = ()
     """Files left out because they could not be read, where the caller asked for that instead of an error."""

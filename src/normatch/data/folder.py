@@ -1,5 +1,6 @@
 """A folder of images: one subfolder per class, and one for images whose class is not known."""
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import SETS, UNKNOWN, Corpus, Dataset
-from normatch.data.ignored import holds_runs, leads_to, other_files
+from normatch.data.ignored import holds_runs, kinds_in, leads_to
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
 from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
@@ -27,6 +28,8 @@ __all__ = [
 
 UNLABELLED = ("unlabeled", "unlabelled")
 PARTS = ("train", "test")
+
+KINDS = ", ".join(sorted(SUFFIXES))
 
 SHOWN = 3
 """Most folders that an error names besides the first."""
@@ -78,6 +81,28 @@ class Listings:
                 )
         return replace(self, train=self.train + more)
 
+    def outline(self) -> Corpus:
+        """The corpus without its images: labels, classes and files, known before any image is read.
+
+        The classes are those of the training images, sorted by name.
+        """
+        classes = tuple(sorted({label for label in self.train.names if label is not None}))
+        if not classes:
+            raise UserError(f"{self.name} has no labelled image: label a few of each class")
+        numbers = {label: i for i, label in enumerate(classes)}
+        unknown = sorted({label for label in self.everything.names if label is not None} - set(classes))
+        if unknown:
+            raise UserError(
+                f"{self.name}: class {unknown[0]!r} has test images but no training images: add some or remove it"
+            )
+        labels = np.array([numbers.get(label or "", UNKNOWN) for label in self.everything.names], np.int64)
+        files, training = self.files, len(self.train.paths)
+        train, test = (
+            Dataset(np.zeros((len(labels[part]), 0), np.float32), labels[part], classes, files[part])
+            for part in (slice(training), slice(training, None))
+        )
+        return Corpus(self.name, train, test if len(test) else None)
+
 
 def list_corpus(where: Path) -> Listings:
     """List a folder: images in ``DIR/<class>/`` are labelled, those in ``DIR/unlabeled/`` are not; alternatively
@@ -87,7 +112,12 @@ def list_corpus(where: Path) -> Listings:
         # A folder "train" without subfolders is a class named "train" (railway pictures).
         return Listings(str(where), where, list_folder(where))
     train = list_folder(train_folder) + _unlabelled(where)
-    return Listings(str(where), where, train, list_folder(test_folder) if test_folder.is_dir() else None)
+    if test_folder.is_dir():
+        return Listings(str(where), where, train, list_folder(test_folder))
+    misnamed = [folder for folder in _folders(where) if folder.name.lower() == test_folder.name]
+    if misnamed:
+        raise UserError(f"{misnamed[0]} is not read: call it {test_folder.name!r}, or move it elsewhere")
+    return Listings(str(where), where, train)
 
 
 def list_folder(where: Path) -> Listing:
@@ -100,42 +130,51 @@ def list_folder(where: Path) -> Listing:
         )
     paths: list[Path] = []
     names: list[str] = []
-    wrong: list[tuple[Path, str]] = []
-    for folder in _folders(where):
-        if not _is_unlabelled(folder):
-            images = _images(folder)
-            if not images and holds_runs(folder):
-                # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
-                continue
-            if folder.name.lower() in PARTS and folder.name not in PARTS and _folders(folder):
-                raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
-            if folder.name.lower() in SETS and where.name not in PARTS and _folders(folder):
-                named = "" if folder.name == "test" else f", and call this one {where / 'test'} if it is to test on"
-                raise UserError(
-                    f"{folder} has folders in it: if it is no class, move the class folders beside it into "
-                    f"{where / 'train'}{named}"
-                )
-            if not images or _folders(folder):
-                # Do not take a folder of folders, such as "validation", for a class.
-                wrong.append((folder, "folders in it" if _folders(folder) else f"no images{_others_in(folder)}"))
-            paths += images
-            names += [folder.name] * len(images)
+    wrong: list[Path] = []
+    for folder in itertools.filterfalse(_is_unlabelled, _folders(where)):
+        images = _images(folder)
+        if not images and holds_runs(folder):
+            # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
+            continue
+        if _folders(folder):
+            _must_be_a_class(folder, where)
+        wrong += [folder] if _folders(folder) or not images else []
+        paths += images
+        names += [folder.name] * len(images)
     if wrong:
-        (first, has), *others = wrong
-        shown = [str(folder) for folder, _ in others[:SHOWN]]
-        shown += [f"{len(others) - SHOWN:,} more"] if len(others) > SHOWN else []
-        rest = f"; {', '.join(shown)} cannot be read either" if shown else ""
-        raise UserError(
-            f"class folder {first} has {has}: the images of a class lie directly in its folder "
-            f"({', '.join(sorted(SUFFIXES))}){rest}"
-        )
+        raise UserError(_diagnosis(wrong))
     listing = Listing(tuple(paths), tuple(names)) + _unlabelled(where)
     if not listing.paths:
         raise UserError(
-            f"no images in {where}: put them in a folder for each class, such as {where / 'cat' / '1.png'} "
-            f"({', '.join(sorted(SUFFIXES))})"
+            f"no images in {where}: put them in a folder for each class, such as {where / 'cat' / '1.png'} ({KINDS})"
         )
     return listing
+
+
+def _must_be_a_class(folder: Path, where: Path) -> None:
+    """Raise UserError if ``folder``, which has folders in it, is by its name a set of pictures, as "validation" is."""
+    if folder.name.lower() in PARTS and folder.name not in PARTS:
+        raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
+    if folder.name.lower() in SETS and where.name not in PARTS:
+        named = "" if folder.name == "test" else f", and call this one {where / 'test'} if it is to test on"
+        raise UserError(
+            f"{folder} has folders in it: if it is no class, move the class folders beside it into "
+            f"{where / 'train'}{named}"
+        )
+
+
+def _diagnosis(wrong: Sequence[Path]) -> str:
+    """What is wrong with the first of some folders that are no class folders, and which others there are."""
+    first, *others = wrong
+    if _folders(first):
+        what = f"{first} has subfolders: move its pictures directly into {first}"
+    elif kinds := kinds_in(first):
+        what = f"{first} has no pictures that can be read, only {kinds}: convert them to {KINDS}"
+    else:
+        what = f"{first} has no pictures: put those of the class there, or remove it"
+    shown = [str(folder) for folder in others[:SHOWN]]
+    shown += [f"{len(others) - SHOWN:,} more"] if len(others) > SHOWN else []
+    return f"{what}; {', '.join(shown)} cannot be read either" if shown else what
 
 
 def find_images(places: Iterable[Path]) -> list[Path]:
@@ -145,9 +184,8 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         if place.is_dir():
             images = _images(place, deep=True)
             if not images:
-                raise UserError(
-                    f"no images in {place}{_others_in(place)}: it has none of {', '.join(sorted(SUFFIXES))}"
-                )
+                others = kinds_in(place)
+                raise UserError(f"no images in {place}{others and f', only {others}'}: give a folder of {KINDS} files")
             found += images
         elif place.is_file():
             found.append(place)
@@ -173,17 +211,10 @@ def read_listings(
     on_bad: OnBad = "stop",
     reading: Reading = DEFAULT,
 ) -> Corpus:
-    """Decode listed images, all to one size. The classes are those of the training images, sorted by name."""
-    name, train, test = listings.name, listings.train, listings.test
-    classes = tuple(sorted({label for label in train.names if label is not None}))
-    if not classes:
-        raise UserError(f"{name} has no labelled image: label a few of each class")
-    unknown = sorted({label for label in test.names if label is not None} - set(classes)) if test else []
-    if unknown:
-        raise UserError(f"{name}: class {unknown[0]!r} has test images but no training images: add some or remove it")
-    everything = listings.everything
+    """Decode listed images, all to one size."""
+    outline = listings.outline()
     decoded = decode_all(
-        everything.paths,
+        listings.everything.paths,
         size=image_size,
         channels=channels,
         largest=largest,
@@ -191,15 +222,13 @@ def read_listings(
         cache=reading.open_cache(),
         progress=reading.progress,
     )
-    numbers = {label: i for i, label in enumerate(classes)}
-    labels = np.array([numbers.get(label or "", UNKNOWN) for label in everything.names], np.int64)[decoded.kept]
-    files = listings.files[decoded.kept]
-    training = int(np.searchsorted(decoded.kept, len(train.paths)))
-    parts = [
-        Dataset(decoded.images[part], labels[part], classes, files[part])
-        for part in (slice(training), slice(training, None))
-    ]
-    return Corpus(name, parts[0], parts[1] if len(parts[1]) else None, skipped=decoded.bad, facts=decoded.facts)
+    training = int(np.searchsorted(decoded.kept, len(outline.train)))
+    train = replace(outline.train.subset(decoded.kept[:training]), inputs=decoded.images[:training])
+    test = None
+    if outline.test is not None and training < len(decoded.kept):
+        kept = decoded.kept[training:] - len(outline.train)
+        test = replace(outline.test.subset(kept), inputs=decoded.images[training:])
+    return Corpus(outline.name, train, test, skipped=decoded.bad, facts=decoded.facts)
 
 
 def _unlabelled(where: Path) -> Listing:
@@ -211,12 +240,6 @@ def _unlabelled(where: Path) -> Listing:
 def _is_unlabelled(folder: Path) -> bool:
     # Case is ignored: "Unlabeled" is hardly the name of a class.
     return folder.name.lower() in UNLABELLED
-
-
-def _others_in(where: Path) -> str:
-    """A note in parentheses on the files of other kinds in ``where``, such as a phone's ``.heic`` files, or ""."""
-    said = other_files([where])
-    return said and f" ({said})"
 
 
 def _folders(where: Path) -> Sequence[Path]:

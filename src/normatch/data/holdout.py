@@ -58,9 +58,10 @@ def how_to_test(data: str, counts: Mapping[str, int]) -> str:
     """
     first = missing_labels(counts) or "train with --test-share 0.2"
     kind = Path(data).suffix.lower()
-    if data in sources or kind == ".csv":
+    if data in sources:
         return first
-    place = (
-        "add labelled test items to the file" if kind == ".npz" else "put labelled pictures into test/ beside train/"
-    )
-    return f"{first}, or {place}"
+    places = {
+        ".npz": "add labelled test items to the file",
+        ".csv": "list labelled pictures as test in a column 'split'",
+    }
+    return f"{first}, or {places.get(kind, 'put labelled pictures into test/ beside train/')}"

@@ -3,13 +3,14 @@
 import errno
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from normatch.columns import counted
 from normatch.images import SUFFIXES
 
-__all__ = ["Ignored", "find_ignored", "holds_runs", "leads_to", "other_files", "other_kinds", "say_ignored"]
+__all__ = ["Ignored", "find_ignored", "holds_runs", "kinds_in", "leads_to", "say_ignored"]
 
 SHOWN = 5
 
@@ -73,22 +74,22 @@ def say_ignored(ignored: Ignored) -> list[str]:
         for why, found in places.items()
         if found
     ]
-    return [other_kinds(ignored.kinds), *named] if ignored.kinds else named
+    return [_other_kinds(ignored.kinds), *named] if ignored.kinds else named
 
 
-def other_files(places: Iterable[Path]) -> str:
-    """A sentence on the files of other kinds in the folders among ``places``; "" if there are none."""
-    return other_kinds(find_ignored([place for place in places if place.is_dir()], ()).kinds)
+def kinds_in(folder: Path) -> str:
+    """The number of files of each other kind in a folder, such as a phone's: "12 .heic files"; "" if it has none."""
+    kinds = find_ignored([folder], ()).kinds
+    named = [counted(n, f"{suffix} file".strip()) for suffix, n in list(kinds.items())[:SHOWN]]
+    return ", ".join(named) + (f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else "")
 
 
-def other_kinds(kinds: dict[str, int]) -> str:
-    """A sentence on the number of files of each other kind; "" if there are none.
+def _other_kinds(kinds: dict[str, int]) -> str:
+    """A sentence on the number of files of each other kind.
 
-    >>> other_kinds({".heic": 10, "": 2}), other_kinds({".txt": 1})
+    >>> _other_kinds({".heic": 10, "": 2}), _other_kinds({".txt": 1})
     ('12 files of other kinds are ignored: .heic 10, no suffix 2', '1 file of another kind is ignored: .txt 1')
     """
-    if not kinds:
-        return ""
     n = sum(kinds.values())
     files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
     named = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in list(kinds.items())[:SHOWN])

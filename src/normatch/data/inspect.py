@@ -13,11 +13,11 @@ from normatch.columns import counted
 from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, doubtful_names
 from normatch.data.folder import Listings
-from normatch.data.ignored import other_kinds
+from normatch.data.ignored import Ignored, say_ignored
 from normatch.data.load import find_listings, load_corpus, passed_over
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
-from normatch.images import FACTS, decode_all, facts_of
+from normatch.images import FACTS, decode_all, describe_dark, facts_of
 from normatch.images.likeness import LIKE, NEAR, alike, groups
 from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
 
@@ -66,17 +66,16 @@ def inspect(
     """
     if sheet is not None:
         must_be_drawable(sheet, force=force)
-    unlabelled = unlabelled.expanduser() if unlabelled else None
-    listings = find_listings(data, "skip")
+    listings = find_listings(data, "skip", unlabelled)
     if listings is None:
         items = _from_corpus(load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading))
     else:
-        items = _from_files(listings.with_unlabelled(unlabelled) if unlabelled else listings, reading)
+        items = _from_files(listings, reading)
     if sheet is not None:
         if items.inputs.ndim != 4:
             raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
         write_sheet(sheet, _rows(items))
-    return {"data": data} | _report(items) | {"ignored": asdict(passed_over(data, unlabelled))}
+    return {"data": data} | _report(items) | {"ignored": asdict(passed_over(listings, unlabelled))}
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -98,10 +97,7 @@ def describe(report: dict[str, Any]) -> str:
     ]
     lines += [f"! {line}" for line in report["remarks"]]
     lines += _named("unreadable, and left out of training with --on-bad-image skip", report["unreadable"])
-    ignored = report["ignored"]
-    lines += [f"! {said}" for said in [other_kinds(ignored["kinds"])] if said]
-    lines += _named("ignored, a broken link", ignored["dangling"])
-    lines += _named("ignored, outside the folders that are read", ignored["elsewhere"])
+    lines += [f"! {line}" for line in say_ignored(Ignored(**report["ignored"]))]
     near = f"look alike (hashes at most {NEAR} of 64 bits apart, thumbnails correlated {LIKE} or more)"
     for kind, title in (
         ("label_conflicts", "same pixels under two labels"),
@@ -155,7 +151,8 @@ def _facts(inputs: NDArray[Any]) -> NDArray[Any]:
 
     mode = "L" if inputs.shape[3] == 1 else "RGB"
     flat = inputs[..., 0] if mode == "L" else inputs
-    return np.array([facts_of(Image.fromarray(image), mode) for image in flat], FACTS)
+    header = inputs.shape[2], inputs.shape[1], mode
+    return np.array([facts_of(Image.fromarray(image), header) for image in flat], FACTS)
 
 
 def _report(items: _Items) -> dict[str, Any]:
@@ -184,7 +181,8 @@ def _report(items: _Items) -> dict[str, Any]:
         "leaks": [items.at(group) for group in same if _leaks(items, group)],
         "near_leaks": [items.at(group) for group in near if _leaks(items, group)],
     }
-    return report | {"remarks": _remarks(report)}
+    dark = describe_dark(items.facts)
+    return report | {"remarks": [*_remarks(report), *([dark] if dark else [])]}
 
 
 def _not_copies(found: Groups, pixels: NDArray[Any]) -> Groups:

@@ -1,7 +1,5 @@
 """Items to predict, in batches: image files, decoded one batch ahead, or the rows of an array."""
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -9,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data.arrays import find_inputs, open_npz
 from normatch.data.folder import find_images
 from normatch.data.manifest import list_paths
 from normatch.errors import UserError, reason
@@ -148,16 +147,8 @@ def _read(path: Path) -> NDArray[Any]:
         if path.suffix.lower() == ".npy":
             # Not numpy.load, which does not close a file that it cannot read.
             return np.lib.format.open_memmap(path, mode="r")
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-            names = content.files
-            name = next((name for name in ("images", "x") if name in names), names[0] if len(names) == 1 else None)
-            if name is None:
-                raise UserError(
-                    f"{path} has {', '.join(names) or 'nothing'}: it must have 'images' (or 'x'), or one array alone"
-                )
-            rows: NDArray[Any] = content[name]
-            return rows
-    except UserError:
-        raise
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.save or numpy.savez") from error
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.save") from error
+    with open_npz(path) as content:
+        rows: NDArray[Any] = content[find_inputs(path, content.files)]
+        return rows

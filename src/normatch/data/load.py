@@ -47,10 +47,8 @@ def load_corpus(
     """
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size is {image_size}: give the side of the images in pixels, such as 32")
-    listings = find_listings(data, on_bad)
+    listings = find_listings(data, on_bad, unlabelled)
     if listings is not None:
-        if unlabelled is not None:
-            listings = listings.with_unlabelled(unlabelled.expanduser())
         return read_listings(listings, image_size=image_size, largest=largest, on_bad=on_bad, reading=reading)
     if data in sources:
         corpus = _read_named(data, (root or data_root()).expanduser(), reading)
@@ -60,8 +58,14 @@ def load_corpus(
     return corpus if unlabelled is None else _extended(corpus, unlabelled.expanduser(), on_bad, reading)
 
 
-def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
-    """The image files of a folder or a CSV file; None if ``data`` is a named data set or an ``.npz``."""
+def find_listings(data: str, on_bad: OnBad = "stop", unlabelled: Path | None = None) -> Listings | None:
+    """The image files of a folder or a CSV file, and those of the folder ``unlabelled``; None if ``data`` is a named
+    data set or an ``.npz``."""
+    listings = _list(data, on_bad)
+    return listings.with_unlabelled(unlabelled.expanduser()) if listings and unlabelled else listings
+
+
+def _list(data: str, on_bad: OnBad) -> Listings | None:
     if data in sources:
         return None
     if not data.strip():
@@ -90,18 +94,17 @@ def find_listings(data: str, on_bad: OnBad = "stop") -> Listings | None:
     raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
 
 
-def passed_over(data: str, unlabelled: Path | None = None) -> Ignored:
-    """The files in the folders ``data`` and ``unlabelled`` that are not read.
+def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> Ignored:
+    """The files in the listed folder and in ``unlabelled`` that are not read: not among the ``listings``, which include
+    the latter.
 
-    If ``data`` is not a folder but a manifest or a named data set, nothing of it counts as ignored.
+    If the data is not a folder but a manifest or a named data set, nothing of it counts as ignored.
     """
-    listings = find_listings(data, "skip")
-    path = Path(data).expanduser()
-    folders = [path] if listings and path.is_dir() else []
-    listed = list(listings.everything.paths) if listings else []
+    folders = [Path(listings.name)] if listings and Path(listings.name).is_dir() else []
+    listed = listings.everything.paths if listings else ()
     if unlabelled is not None:
         folders.append(unlabelled.expanduser())
-        listed += list_unlabelled(folders[-1]).paths
+        listed = listed if listings else list_unlabelled(folders[-1]).paths
     return find_ignored(folders, listed)
 
 
@@ -153,17 +156,12 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
     paths = list_unlabelled(where).paths
     decoded = decode_all(
         paths,
-        size=height if height == width else None,
+        size=(height, width),
         channels=1 if channels == 1 else 3,
         on_bad=on_bad,
         cache=reading.open_cache(),
         progress=reading.progress,
     )
-    if decoded.images.shape[1:3] != (height, width):
-        raise UserError(
-            f"images of {where} are not all {width}×{height} as those of {corpus.name}: set image_size to make all "
-            "of them squares"
-        )
     labels = np.full(len(decoded.images), UNKNOWN, np.int64)
     files = np.array([str(paths[i]) for i in decoded.kept], object)
     more = replace(

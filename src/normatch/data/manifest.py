@@ -1,9 +1,12 @@
-"""A CSV file that lists images: ``path,label``, with an empty label where the class is not known, or only ``path``."""
+"""A CSV file that lists images: ``path,label``, with an empty label where the class is not known, or only ``path``.
+
+A column ``split`` says which images are to test on.
+"""
 
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from normatch.data.dataset import MISSING
 from normatch.data.folder import UNLABELLED, Listing, Listings
@@ -12,35 +15,41 @@ from normatch.images import OnBad
 
 __all__ = ["list_manifest", "list_paths"]
 
-T = TypeVar("T")
-
 EXAMPLE = ("cats/1.png", "cat")
 
 Row = dict[Any, Any]
 """A row of the CSV file by column; the key None holds surplus values, and a missing value is None."""
 
+Values = tuple[str | None, ...]
+"""The values of a row that count, without its path."""
+
 NO_CLASS = frozenset({"-1", "-1.0", "<na>", *MISSING, *UNLABELLED})
 """Ways in which arrays, data frames, other programs and folders mark an unknown label; refused as ambiguous with a
 class name."""
 
-SPLITS = frozenset({"split", "set", "subset", "fold", "partition"})
-"""Columns that say, in other programs, which rows are for testing; refused, since all rows would be trained on."""
+PARTS = ("train", "test")
+"""The values of the column ``split``; if it is empty or absent, the first."""
+
+SPLITS = frozenset({"set", "subset", "fold", "partition"})
+"""Columns that may say, in other programs, which rows are for testing; refused, since they would be trained on."""
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images and labels that ``path`` lists; paths in it are relative to its folder."""
-    labels = _listed(path, ("path", "label"), on_bad, _label)
-    return Listings(str(path), path.parent, Listing(tuple(labels), tuple(labels.values())))
+    rows = _listed(path, ("path", "label"), on_bad, lambda row: (_label(row), _part(row)))
+    parts = [{image: label for image, (label, part) in rows.items() if part == wanted} for wanted in PARTS]
+    train, test = (Listing(tuple(part), tuple(part.values())) for part in parts)
+    return Listings(str(path), path.parent, train, test if test.paths else None)
 
 
 def list_paths(path: Path, on_bad: OnBad = "stop") -> list[Path]:
     """The images that ``path`` lists, without labels, which the file need not have."""
-    return list(_listed(path, ("path",), on_bad, lambda row: None))
+    return list(_listed(path, ("path",), on_bad, lambda row: ()))
 
 
-def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[Row], T]) -> dict[Path, T]:
+def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[Row], Values]) -> dict[Path, Values]:
     """The images that ``path`` lists, each with what ``read`` returns for its row."""
-    found: dict[Path, T] = {}
+    found: dict[Path, Values] = {}
     lines: dict[Path, int] = {}
     begins = 1
     try:
@@ -52,13 +61,14 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
                 if _is_blank(row):  # as spreadsheets write below a table
                     continue
                 try:
-                    image, value = _image(path.parent, row, must_exist=on_bad == "stop"), read(row)
+                    image, values = _image(path.parent, row, must_exist=on_bad == "stop"), read(row)
                     if image in lines:
-                        was = f" as {found[image]!r}, now as {value!r}" if found[image] != value else ""
+                        pairs = zip(found[image], values, strict=True)
+                        was = "".join(f" as {then!r}, now as {now!r}" for then, now in pairs if then != now)
                         raise UserError(f"{image} is listed already on line {lines[image]}{was}; delete one of the two")
                 except UserError as error:
                     raise UserError(f"{path}, line {rows.line_num}: {error}") from None
-                found[image], lines[image] = value, rows.line_num
+                found[image], lines[image] = values, rows.line_num
                 begins = rows.line_num + 1
     except csv.Error as error:
         # Not the line where the parser gave up: after a quote that is never closed, that is the file's last.
@@ -105,10 +115,21 @@ def _label(row: Row) -> str | None:
     return label or None
 
 
+def _part(row: Row) -> str:
+    """The part of the data to which a row belongs: train or test."""
+    part = (row.get("split") or "").strip()
+    if part.lower() not in ("", *PARTS):
+        raise UserError(f"the split is {part!r}; give train or test, or leave it empty to train on")
+    return part.lower() or PARTS[0]
+
+
 def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The column names, stripped of blanks; UserError unless they include all of ``wanted`` or if, with labels, one of
-    them divides the rows."""
-    columns = [name.strip() for name in names]
+    """The column names, stripped of blanks; UserError unless they include each of ``wanted`` once or if, with labels,
+    one of them may divide the rows."""
+    columns = ["split" if name.strip().lower() == "split" else name.strip() for name in names]
+    twice = next((name for name in (*wanted, "split") if columns.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{path} has {columns.count(twice)} columns {twice!r}: keep one of them")
     missing = next((name for name in wanted if name not in columns), None)
     if missing is not None:
         has = ",".join(names)
@@ -120,7 +141,7 @@ def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[st
     split = next((name for name in columns if "label" in wanted and name.lower() in SPLITS), None)
     if split is not None:
         raise UserError(
-            f"{path} has a column {split!r}, but all rows of a manifest are trained on: keep those to train on, put "
-            "those to test on into another manifest, and delete or rename the column"
+            f"{path} has a column {split!r}, which is not read: call it 'split' if it says train or test, else delete "
+            "or rename it"
         )
     return columns

@@ -102,10 +102,12 @@ def digest(split: Split, corpus: Corpus) -> str:
 
 def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:
     if len(members) < (each or 1):
-        left = counted(len(members), "labelled training item") if len(members) else "no labelled training item"
-        asked = f", {each} are asked for" if each else ""
+        left = counted(len(members), "labelled item") if len(members) else "no labelled item"
+        needed = f"{each} are" if (each or 1) > 1 else "1 is"
+        fewer = ", or ask for fewer with --labels" if each else ""
         raise UserError(
-            f"class {classes[c]!r} has {left}{asked}: label more of it, or lower test_share, validation or labels"
+            f"class {classes[c]!r} has {left} left to train on, but {needed} needed: label more, or set aside fewer "
+            f"with a smaller --test-share or --validation{fewer}"
         )
     return members[permutation(len(members), seed, "split", c)[:each]]
 

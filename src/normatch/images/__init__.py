@@ -4,10 +4,9 @@ Nothing here imports torch, so that the decoding processes start quickly.
 """
 
 from normatch.images.cache import Cache, cache_folder
-from normatch.images.decode import SUFFIXES, BadImages, Channels, Unreadable, resize_all
-from normatch.images.facts import FACTS, facts_of
+from normatch.images.decode import SIZES, SUFFIXES, BadImages, Channels, resize_all
+from normatch.images.facts import FACTS, describe_dark, facts_of
 from normatch.images.many import (
-    SIZES,
     Decoded,
     DecodingProgress,
     OnBad,
@@ -27,11 +26,11 @@ __all__ = [
     "Decoded",
     "DecodingProgress",
     "OnBad",
-    "Unreadable",
     "cache_folder",
     "common_side",
     "decode_all",
     "decode_batches",
+    "describe_dark",
     "facts_of",
     "resize_all",
     "silent",

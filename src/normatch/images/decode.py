@@ -1,9 +1,7 @@
 """One image file as a uint8 array: turned upright, 8 bits per channel, transparency replaced by white."""
 
 import errno
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,58 +15,76 @@ if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = [
+    "DEEP",
     "GREY",
+    "SIZES",
     "SUFFIXES",
     "VERSION",
     "BadImages",
     "Channels",
+    "Form",
+    "Header",
     "Size",
     "Unreadable",
     "fit",
     "fit_upright",
     "header",
-    "memory_for",
     "open_upright",
     "pixels",
     "resize_all",
 ]
 
-VERSION = 2
+VERSION = 3
 """Version of the decoding: part of the cache's keys, so increment it when decoded pixels or facts change."""
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pnm"}
+)
 
 Channels = Literal[1, 3]
 
 Size = int | tuple[int, int]
 """The side of a square, or (H, W)."""
 
-GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
+Form = tuple[int, int, int]
+"""(H, W, C) of the decoded images."""
+
+SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
+"""The sides to choose from if the images differ in size and the user gives none; larger images never keep theirs."""
+
 DEEP = frozenset({"I", "I;16", "I;16B", "I;16L", "I;16N"})
+GREY = DEEP | {"1", "L", "LA", "La"}
+
+Header = tuple[int, int, str]
+"""Width and height of the upright image, and the mode in which it is stored."""
+
+ENOUGH = 2 * SIZES[-1]
+"""Pixels of the shorter side that a large JPEG keeps at least when it is decoded at reduced size."""
 
 STRIP = 1 << 24
 """Pixels of a scaled picture above which only its middle is scaled: a strip one pixel high has gigabytes of them."""
 
-ORIENTATION = 0x0112
-"""The Exif tag for the orientation; values 5 to 8 are quarter turns, which swap width and height."""
+ORIENTATION, QUARTERS = 0x0112, (5, 6, 7, 8)
+"""The Exif tag for the orientation, and its values for quarter turns, which swap width and height."""
 
 
 class BadImages(UserError):
     """Image files that cannot be read."""
 
 
-class Unreadable(BadImages):
+class Unreadable(Exception):
     """An image file that cannot be decoded: ``why``, and ``lasting`` if that is a property of the file itself."""
 
     def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(path)
         self.why = _why(path, error)
         # Lack of memory and other system errors, such as a lost network drive, may be gone the next time.
         self.lasting = not isinstance(error, MemoryError) and getattr(error, "errno", None) in (None, errno.ENOENT)
-        super().__init__(f"cannot read image {path}: {self.why}; replace or remove it")
 
 
 def fit_upright(image: "Image.Image", size: tuple[int, int], channels: Channels) -> NDArray[np.uint8]:
-    """An image of Pillow's as (H, W, C), as if its file had been decoded."""
+    """An image of Pillow's as (H, W, C), as if its file had been decoded, but never at reduced size: Pillow may have
+    decoded it already, and it is the caller's."""
     from PIL import ImageOps
 
     try:
@@ -80,27 +96,26 @@ def fit_upright(image: "Image.Image", size: tuple[int, int], channels: Channels)
         ) from error
 
 
-def pixels(image: "Image.Image", form: tuple[int, int, int]) -> NDArray[np.uint8]:
+def pixels(image: "Image.Image", form: Form) -> NDArray[np.uint8]:
     """The image as (H, W, C) of that form, scaled and cropped if necessary (:func:`fit`)."""
     return np.array(fit(image, *form[:2]), np.uint8).reshape(form)
 
 
-@contextmanager
-def memory_for(path: Path) -> Iterator[None]:
-    """Within the block, a lack of memory means that the image at ``path`` is unreadable."""
-    try:
-        yield
-    except MemoryError as error:
-        raise Unreadable(path, error) from error
+def open_upright(path: Path, form: Form) -> tuple["Image.Image", Header]:
+    """The image, upright, in 8 bits per channel, to be scaled to ``form``; and its header.
 
-
-def open_upright(path: Path, mode: Literal["L", "RGB"]) -> tuple["Image.Image", str]:
-    """The whole image, upright, in 8 bits per channel, and the mode in which it is stored."""
+    A JPEG several times larger is decoded to a half, a quarter or an eighth of its size, which takes a fraction of the
+    time; the shorter side stays at least :data:`ENOUGH` and twice the form's.
+    """
     from PIL import ImageOps
 
     with _open(path) as image:
         try:
-            return _plain(ImageOps.exif_transpose(image), mode), image.mode
+            (width, height), stored = image.size, image.mode
+            least = max(ENOUGH, 2 * form[0], 2 * form[1])
+            image.draft(None, (least, least))  # without effect on other formats
+            upright = _plain(ImageOps.exif_transpose(image), "L" if form[2] == 1 else "RGB")
+            return upright, ((height, width, stored) if _is_turned(image) else (width, height, stored))
         except Exception as error:  # decoders raise nearly anything on a damaged file
             raise Unreadable(path, error) from error
 
@@ -126,13 +141,14 @@ def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
     return image.resize((columns, rows), Image.Resampling.BILINEAR, box=middle)
 
 
-def header(path: Path) -> tuple[int, int, str]:
-    """Width and height of the upright image and the mode in which it is stored, without decoding the pixels."""
+def header(path: Path) -> Header:
+    """The header of an image, without decoding the pixels; of one too large to keep its size perhaps not upright."""
     with _open(path) as image:
         try:
             width, height = image.size
-            # Reading Exif may decode the whole file, so skip it for squares, whose size no turn changes.
-            turned = width != height and image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+            # Reading Exif may decode the whole file (PNG), so only where a turn matters: in larger images only the
+            # shorter side does.
+            turned = width != height and max(width, height) <= SIZES[-1] and _is_turned(image)
             return (height, width, image.mode) if turned else (width, height, image.mode)
         except Exception as error:  # as in open_upright
             raise Unreadable(path, error) from error
@@ -148,7 +164,7 @@ def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     flat = images[..., 0] if images.shape[3] == 1 else images
 
     def resize(i: int) -> None:
-        out[i] = np.asarray(fit(Image.fromarray(flat[i]), size, size)).reshape(out.shape[1:])
+        out[i] = pixels(Image.fromarray(flat[i]), (size, size, out.shape[3]))
 
     with ThreadPoolExecutor(cores()) as pool:
         for _ in pool.map(resize, range(len(images))):
@@ -163,6 +179,11 @@ def _open(path: Path) -> "Image.Image":
         return Image.open(path)
     except Exception as error:  # as in open_upright
         raise Unreadable(path, error) from error
+
+
+def _is_turned(image: "Image.Image") -> bool:
+    """Whether a quarter turn makes the image upright."""
+    return image.getexif().get(ORIENTATION, 1) in QUARTERS
 
 
 def _why(path: Path, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Facts about an image file, from its full-size pixels: size, mode, and hashes to find duplicates with."""
+"""Facts about an image file: size, mode, and hashes to find duplicates with."""
 
 import hashlib
 from typing import TYPE_CHECKING, Any
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import counted
+from normatch.images.decode import DEEP, Header
+
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["FACTS", "Fact", "facts_of"]
+__all__ = ["FACTS", "Fact", "describe_dark", "facts_of"]
 
 FACTS = np.dtype(
     [
@@ -21,7 +24,8 @@ FACTS = np.dtype(
         ("thumbnail", "u1", (8, 9)),
     ]
 )
-"""``width`` and ``height`` of the upright image; ``mode``, as Pillow names it; ``pixels``, a hash of the exact pixels;
+"""``width`` and ``height`` of the upright image; ``mode``, as Pillow names it; ``pixels``, a hash of the exact pixels
+(of a large JPEG at reduced size);
 ``look``, the difference hash, a few bits apart for images that look alike; ``thumbnail``, from which it is computed."""
 
 Fact = tuple[int, int, str, int, int, NDArray[np.uint8]]
@@ -30,17 +34,34 @@ CLEARLY = 2
 """A pixel counts as brighter than its neighbour beyond this many grey levels; less may be compression noise."""
 
 
-def facts_of(image: "Image.Image", mode: str) -> Fact:
-    """A row of :data:`FACTS` for an upright image in 8 bits, stored in ``mode``."""
+DARK = 64
+"""Pictures of 16 bits all of whose thumbnails are below this level of 256 use at most 14 of the bits."""
+
+
+def describe_dark(facts: NDArray[Any]) -> str | None:
+    """A remark on deep grey images that use only the darkest of their levels, as cameras of 10, 12 or 14 bits write
+    them; None if there are none."""
+    deep = facts[np.isin(facts["mode"], [mode.encode() for mode in DEEP])]
+    brightest = int(deep["thumbnail"].max(initial=0))
+    if not len(deep) or brightest >= DARK:
+        return None
+    return (
+        f"nearly black (level {brightest} of 255 at most): {counted(len(deep), 'picture')} of 16 or 32 bits; if fewer "
+        "bits are in use, scale the values up to 65,535"
+    )
+
+
+def facts_of(image: "Image.Image", header: Header) -> Fact:
+    """A row of :data:`FACTS` for an upright image in 8 bits whose file has that ``header``."""
     from PIL import Image
 
     thumbnail: NDArray[Any] = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BILINEAR))
-    return image.width, image.height, mode, _pixels(image), _look(thumbnail), thumbnail
+    return *header, _pixels(image, header), _look(thumbnail), thumbnail
 
 
-def _pixels(image: "Image.Image") -> int:
+def _pixels(image: "Image.Image", header: Header) -> int:
     # Hashed as RGB, so that a grey image equals its copy stored in colour.
-    digest = hashlib.blake2b(f"{image.width}x{image.height}".encode(), digest_size=8)
+    digest = hashlib.blake2b(f"{header[0]}x{header[1]}".encode(), digest_size=8)
     digest.update(image.convert("RGB").tobytes())
     return int.from_bytes(digest.digest(), "little")
 

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,17 +13,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.images.cache import Cache, Entry
+from normatch.images.cache import Cache, Entry, Rows, files_of
 from normatch.images.cores import cores
 from normatch.images.crew import Crew, crew
-from normatch.images.decode import GREY, BadImages, Channels, Size
+from normatch.images.decode import GREY, SIZES, BadImages, Channels, Form, Size
 from normatch.images.facts import FACTS
-from normatch.images.worker import Form, Work
+from normatch.images.worker import Result, Work
 
-__all__ = ["SIZES", "Decoded", "DecodingProgress", "OnBad", "common_side", "decode_all", "decode_batches", "silent"]
-
-SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
-"""The sides to choose from if the images differ in size and the user gives none."""
+__all__ = ["Decoded", "DecodingProgress", "OnBad", "common_side", "decode_all", "decode_batches", "silent"]
 
 OnBad = Literal["stop", "skip"]
 """On unreadable images: raise an error, or skip and list them."""
@@ -159,9 +156,11 @@ def _headers(paths: Sequence[Path], do: Crew) -> NDArray[Any]:
 def _decode(
     paths: Sequence[Path], form: Form, do: Crew, progress: DecodingProgress, cache: Cache | None, key: str
 ) -> Entry:
-    """Decode all images, into the cache or into memory."""
+    """Decode all images, into the cache or into memory; those that are in the cache already are not decoded again."""
     with ExitStack() as stack:
         part = stack.enter_context(cache.writing(key, form)) if cache else None
+        files = files_of(paths) if cache else []
+        do = _sparing(do, *cache.known([state for _, state in files], form)) if cache else do
         images = np.empty((0 if part else len(paths), *form), np.uint8)
         facts: list[NDArray[Any]] = [np.zeros(0, FACTS)]
         bad: dict[int, str] = {}
@@ -181,7 +180,35 @@ def _decode(
         entry = Entry(images[:filled], np.concatenate(facts), bad)
         if not part:
             return entry
-        return part.finish(entry.facts, bad, source=_common_folder(paths), keep=lasting)
+        return part.finish(files, entry.facts, bad, source=_common_folder(paths), keep=lasting)
+
+
+def _sparing(do: Crew, known: Entry, rows: Rows) -> Crew:
+    """The crew, spared the files that have a row in ``known``; ``rows`` are those of all files in order."""
+
+    def results(pieces: Iterable[Work]) -> Iterator[Result]:
+        whole = list(pieces)
+        parts = np.split(rows, np.cumsum([len(piece.paths) for piece in whole]))
+        asked = (
+            replace(piece, paths=tuple(path for path, row in zip(piece.paths, part, strict=True) if row < 0))
+            for piece, part in zip(whole, parts, strict=False)
+        )
+        for result, part in zip(do(asked), parts, strict=False):
+            yield _completed(result, known, part)
+
+    return results
+
+
+def _completed(result: Result, known: Entry, rows: Rows) -> Result:
+    """The result with the images that were not asked for put in between."""
+    asked = np.flatnonzero(rows < 0)
+    bad = tuple((int(asked[i]), why, stays) for i, why, stays in result.bad)
+    rows = np.delete(rows, [i for i, *_ in bad])
+    new = rows < 0
+    facts, pixels = np.empty(len(rows), FACTS), np.empty((len(rows), *result.pixels.shape[1:]), np.uint8)
+    facts[new], pixels[new] = result.facts, result.pixels
+    facts[~new], pixels[~new] = known.facts[rows[~new]], known.images[rows[~new]]
+    return Result(facts, pixels, bad)
 
 
 def _pieces(paths: Sequence[Path], form: Form | None) -> Iterator[Work]:

@@ -20,6 +20,9 @@ __all__ = ["ACROSS", "must_be_drawable", "write_sheet"]
 ACROSS = 8
 """Pictures in a row."""
 
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+"""The formats of a sheet, by suffix."""
+
 TILE, GAP, TITLE = 96, 8, 26
 INK, PAPER = (30, 30, 30), (255, 255, 255)
 
@@ -30,9 +33,7 @@ FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "Noto
 
 def must_be_drawable(path: Path, *, force: bool = False) -> None:
     """Raise UserError unless a sheet can be written to ``path``; to be called before all images are read."""
-    from PIL import Image
-
-    if path.suffix.lower() not in Image.registered_extensions():
+    if path.suffix.lower() not in FORMATS:
         raise UserError(f"sheet is {str(path)!r}: give a file name that ends in .png or .jpg")
     must_be_free(path, force=force)
 
@@ -57,7 +58,7 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
             sheet.paste(picture, (GAP + j * (TILE + GAP), top + TITLE))
     try:
         with replacing(path) as part:
-            sheet.save(part, format=Image.registered_extensions()[path.suffix.lower()])
+            sheet.save(part, format=FORMATS[path.suffix.lower()])
     except OSError as error:
         raise UserError(f"cannot write {path}: {reason(error)}; choose another file") from error
 

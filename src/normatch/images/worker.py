@@ -19,14 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.images.decode import Unreadable, header, memory_for, open_upright, pixels
+from normatch.images.decode import Form, Unreadable, header, open_upright, pixels
 from normatch.images.facts import FACTS, Fact, facts_of
 
-__all__ = ["Form", "Result", "Work", "main", "only_errors", "work"]
-
-Form = tuple[int, int, int]
-"""(H, W, C) of the decoded images."""
-
+__all__ = ["Result", "Work", "main", "only_errors", "work"]
 
 _LOCK, _OPEN, _ADDED = threading.Lock(), list[None](), list[Any]()
 """Of :func:`only_errors`: the open contexts, and the filters that the first of them added."""
@@ -100,9 +96,11 @@ def only_errors() -> Iterator[None]:
 
 
 def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
-    image, mode = open_upright(path, "L" if form[2] == 1 else "RGB")
-    with memory_for(path):
-        return facts_of(image, mode), pixels(image, form)
+    image, seen = open_upright(path, form)
+    try:
+        return facts_of(image, seen), pixels(image, form)
+    except MemoryError as error:
+        raise Unreadable(path, error) from error
 
 
 def main() -> None:
