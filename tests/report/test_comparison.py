@@ -125,6 +125,14 @@ def test_the_page(runs: dict[str, Path], tmp_path: Path) -> None:
     assert "different data" in words
 
 
+def test_runs_that_are_equally_good_and_called_alike_are_told_apart(runs: dict[str, Path], tmp_path: Path) -> None:
+    names = [f"a-run-with-a-long-name-seed{seed}" for seed in (0, 1)]
+    copies = [Path(shutil.copytree(runs["normatch"], tmp_path / name)) for name in names]
+    page = check_page(write_comparison(compare(copies), tmp_path / "page.html"))
+    assert f"is the highest accuracy, reached by {' and '.join(names)}" in page.words
+    assert {"…seed0", "…seed1"} <= set(page.words)
+
+
 def test_the_verb(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = [str(runs["supervised"]), str(runs["normatch"])]
     out = tmp_path / "page.html"

@@ -213,11 +213,10 @@ def test_a_finished_run_of_other_settings_is_no_answer(tmp_path: Path) -> None:
     assert main(command) == 0
     (file,) = (tmp_path / "runs").glob("*/config.json")
     file.write_text(file.read_text().replace('"ema": 0.99', '"ema": 0.5'))
-    plan = {"budget": "4steps", "seeds": (0,), "data": "digits", "device": "cpu", "out": tmp_path}
     with pytest.raises(
         UserError, match=r"no-stop-4-seed0 was trained with other settings than it would be now: choose"
     ):
-        make_plan("table3", **plan)  # type: ignore[arg-type]
+        make_plan("table3", budget="4steps", seeds=[0], data="digits", device="cpu", out=tmp_path)
 
 
 def test_a_program_reads_the_plan_and_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,10 +37,11 @@ def _lead(comparison: Comparison) -> str:
         said = "They were trained on different data, so their accuracies cannot be compared."
         return words(said, "lead")
     best = max(scored, key=lambda row: row.accuracy or 0.0)
+    names = " and ".join(row.name for row in scored if row.accuracy == best.accuracy)
     return element(
         "p",
         element("span", share(best.accuracy, best.n), class_="big"),
-        element("span", escape(f"is the highest accuracy, reached by {best.name}"), class_="lead"),
+        element("span", escape(f"is the highest accuracy, reached by {names}"), class_="lead"),
         class_="accuracy",
     )
 
@@ -101,7 +102,7 @@ def _paired(comparison: Comparison) -> str:
 
 def _settings(comparison: Comparison) -> str:
     if not comparison.settings:
-        return words("None: the runs were configured alike.")
+        return words("There are none: the runs were configured alike.")
     head = ["field", *(row.name for row in comparison.runs)]
     rows = [[field, *map(shown, values)] for field, values in comparison.settings.items()]
     note = "Fields that are equal in all runs whose method has them are left out."

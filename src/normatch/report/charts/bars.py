@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from normatch.columns import percent
 from normatch.report.charts.axes import Axis, round_ticks
-from normatch.report.charts.svg import element, label, picture, shorten, tip
+from normatch.report.charts.svg import element, label, picture, shorten, tell_apart, tip
 
 __all__ = ["IntervalRow", "bar_chart", "interval_chart"]
 
 WIDTH, RIGHT, TOP, BOTTOM = 400, 22, 6, 26
-LETTER = 6.6
+LETTER = 7.0
 """Approximate width of a character of a row's name."""
 LONGEST_NAME = 18
 LEAST_RANGE = 0.02
@@ -62,7 +62,7 @@ class IntervalRow:
 
 def interval_chart(title: str, rows: Sequence[IntervalRow]) -> str:
     """A dot for each share, on a bar that is its interval."""
-    short = [shorten(row.name, LONGEST_NAME) for row in rows]
+    short = tell_apart([row.name for row in rows], LONGEST_NAME)
     left = 12 + LETTER * max(map(len, short))
     low, high = min(row.interval[0] for row in rows), max(row.interval[1] for row in rows)
     spare = max(0.0, LEAST_RANGE - (high - low)) / 2

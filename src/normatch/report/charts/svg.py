@@ -1,8 +1,11 @@
 """SVG and HTML as text: elements, and the root of a picture with a description for screen readers."""
 
+import itertools
+import re
+from collections.abc import Sequence
 from html import escape
 
-__all__ = ["element", "label", "number", "picture", "shorten", "tip"]
+__all__ = ["element", "label", "number", "picture", "shorten", "tell_apart", "tip"]
 
 
 def element(name: str, *children: str, **attributes: object) -> str:
@@ -46,6 +49,19 @@ def shorten(name: str, longest: int) -> str:
     ('cat', 'rhinoce…')
     """
     return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def tell_apart(names: Sequence[str], longest: int) -> list[str]:
+    """The names; if one has more than ``longest`` characters, without the words with which all begin, then cut.
+
+    >>> tell_apart(["cat", "dog"], 8), tell_apart(["run-of-40-seed0", "run-of-40-seed1"], 8)
+    (['cat', 'dog'], ['…seed0', '…seed1'])
+    """
+    words = zip(*(re.split(r"(?<=[-_. /])", name) for name in names), strict=False)
+    alike = sum(len(word[0]) for word in itertools.takewhile(lambda word: len(set(word)) == 1, words))
+    if alike and len(names) > 1 and max(map(len, names)) > longest:
+        names = [f"…{name[alike:]}" for name in names]
+    return [shorten(name, longest) for name in names]
 
 
 def number(value: float) -> str:
