@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from normatch.errors import UserError
-from normatch.images import Cache, Decoded, cache_folder, decode_all
+from normatch.images import FACTS, Cache, Decoded, cache_folder, decode_all
 from normatch.images import crew as crew_module
 from normatch.images.cache import describe_cache
 from normatch.images.worker import Result, Work, work
@@ -163,6 +163,15 @@ def test_an_entry_that_may_be_used_again_stays(paths: list[Path], cache: Cache, 
     Image.fromarray(random_bytes(9, 8, 3)).save(extra)
     read([*paths, extra], cache)
     assert len(entries(cache)) == 1, "it has all that the others had"
+
+
+def test_a_file_that_was_absent_is_no_source(cache: Cache) -> None:
+    """Two files without a state are not the same file."""
+    form, facts = (2, 2, 1), np.zeros(2, FACTS)
+    with cache.writing("key", form) as part:
+        part.append(np.zeros((2, *form), np.uint8))
+        part.finish([("late.png", 0), ("there.png", 7)], facts, {}, source="", keep=True)
+    assert cache.known([0, 7], form)[1].tolist() == [-1, 1]
 
 
 def test_a_damaged_entry_is_no_source(paths: list[Path], cache: Cache) -> None:

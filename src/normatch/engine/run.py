@@ -78,11 +78,8 @@ class Run:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         try:
             write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            files = {} if corpus is None else files_of(split, corpus)
-            of_data = ({"files": files} if files else {}) | (
-                {} if corpus is None else {"digest": digest(split, corpus)}
-            )
-            write_json(part / "split.json", of_data | split.to_json())
+            about = {} if corpus is None else {"files": files_of(split, corpus), "digest": digest(split, corpus)}
+            write_json(part / "split.json", {name: value for name, value in about.items() if value} | split.to_json())
             (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:

@@ -245,9 +245,9 @@ class _Metadata:
 
     @cached_property
     def rows(self) -> dict[int, int]:
-        """The row of each readable file by its state."""
+        """The row of each readable file by its state; not of one that was absent when its state was asked for."""
         readable = (state for i, (_, state) in enumerate(self.files) if i not in self.bad)
-        return {state: row for row, state in enumerate(readable)}
+        return {state: row for row, state in enumerate(readable) if state}
 
     def is_replaced_by(self, states: set[int]) -> bool:
         """Whether an entry of files in these states has some of its files, and all that are still as they were."""

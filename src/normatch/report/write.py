@@ -36,7 +36,7 @@ def write_report(
     usual = Run.open(run).path / "report.html"
     place = out or usual
     must_be_free(place, force=force or place.resolve() == usual.resolve())
-    must_be_a_page(place)
+    _must_be_a_page(place)
     evidence = gather(run, moved, device)
     if evidence.gone is not None:
         if place.exists() and not force:
@@ -50,7 +50,7 @@ def write_report(
     return place
 
 
-def must_be_a_page(path: Path) -> None:
+def _must_be_a_page(path: Path) -> None:
     """Raise UserError unless the name is that of an HTML file."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{path} is to be an HTML page: give a name that ends in .html")
@@ -65,7 +65,7 @@ def numbers_of(run: Path, *, moved: Moved = STAYED, device: Device = "auto") -> 
 def write_comparison(comparison: Comparison, out: Path, *, force: bool = False) -> Path:
     """Write the page of a comparison; a file that exists is replaced only with ``force``."""
     must_be_free(out, force=force)
-    must_be_a_page(out)
+    _must_be_a_page(out)
     write_page(out, comparison_page(comparison))
     return out
 
