@@ -24,6 +24,8 @@ from normatch.engine import train
 from normatch.engine.job import open_corpus
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
+from normatch.evaluate import confusion
+from normatch.evaluate.answers import read_answers
 from normatch.files import read_json, write_json
 from normatch.reproduce.turns import turn
 
@@ -86,6 +88,11 @@ CHOICES: dict[str, Changes] = {
     "late-384": THEN | LATE_384,
     "late-512": THEN | LATE_512,
     "late-384-three-ops-decay-1e-3": THEN | LATE_384 | THREE_OPS | MORE_DECAY,
+    "wrn-28-2-three-ops": THEN | THREE_OPS | {"backbone": "wrn-28-2"},
+    "wrn-144-three-ops": THEN | THREE_OPS | {"backbone": "wrn-144"},
+    "wrn-28-2-adaptive": ADAPTIVE | THREE_OPS | {"backbone": "wrn-28-2"},
+    "mirrored": THEN | THREE_OPS | {"method": "normatch-mirrored"},
+    "together": THEN | THREE_OPS | {"method": "normatch-together"},
     "all": ALL,
     "all-decay-1e-3": ALL | MORE_DECAY,
     "all-late-256": ALL | {"backbone": "quick-resnet-late-256"},
@@ -96,6 +103,10 @@ CHOICES: dict[str, Changes] = {
     "all-late-384-gelu": ALL | {"backbone": "quick-resnet-late-384-gelu"},
     "all-late-512": ALL | LATE_512,
     "all-late-512-decay-1e-3": ALL | LATE_512 | MORE_DECAY,
+    "all-222": ALL | {"backbone": "quick-resnet-222"},
+    "all-331": ALL | {"backbone": "quick-resnet-331"},
+    "all-wrn-144": ALL | {"backbone": "wrn-144"},
+    "all-wrn-244": ALL | {"backbone": "wrn-244"},
     "all-wrn-28-2": ALL | {"backbone": "wrn-28-2"},
     "contrast": QUICK_ALONE | TO_ZERO | {"method": "contrast", "optim.lr": 0.2},
     "contrasting": ADAPTIVE | MORE_DECAY | {"method": "normatch-contrasting"},
@@ -128,10 +139,12 @@ def held_out(corpus: Corpus) -> Corpus:
     return Corpus(corpus.name, corpus.train.subset(rest), corpus.train.subset(judges))
 
 
-def outcome(choice: str, run: Run) -> dict[str, Any]:
+def outcome(choice: str, run: Run, classes: tuple[str, ...]) -> dict[str, Any]:
     """What is kept of a run: the steps a second include evaluations, but not the start."""
     result, metrics = run.result, list(run.metrics())
     first, last = metrics[0], metrics[-1]
+    answers = read_answers(run, classes)
+    assert answers is not None  # held-out images have classes
     return {
         "choice": choice,
         "changes": CHOICES[choice],
@@ -143,6 +156,7 @@ def outcome(choice: str, run: Run) -> dict[str, Any]:
             for line in metrics[:: -(-len(metrics) // KEPT)]
             if "pseudo/correct" in line
         ],
+        "confusion: rows are the truth": confusion(answers.labels, answers.guess, len(classes)).tolist(),
     }
 
 
@@ -169,7 +183,7 @@ def main() -> None:
         config = config.replace(data_root=given.data_root, device=given.device)
         with contextlib.nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
             run = train(config, Path(folder) / config.name, progress=Lines(config.name), corpus=corpus, turns=in_turn)
-            found = outcome(choice, run)
+            found = outcome(choice, run, corpus.train.classes)
         with in_turn("writing"):
             before = read_json(given.out) if given.out.exists() else {"what": WHAT, "runs": []}
             write_json(given.out, before | {"runs": [*before["runs"], found]})

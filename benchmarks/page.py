@@ -91,6 +91,10 @@ VARIANTS = {
     "late-384": "64, 192 and 384 channels instead of 64, 128 and 256",
     "late-512": "64, 256 and 512 channels",
     "late-384-three-ops-decay-1e-3": "64, 192 and 384 channels, three ops, weight decay 0.001",
+    "mirrored": "three ops, pseudo-labels averaged over a weak view and its mirror image",
+    "together": "three ops, pseudo-labels of network and averaged weights together from half of the run on",
+    "wrn-28-2-three-ops": "WRN-28-2, three ops",
+    "wrn-144-three-ops": "WRN-28-2 with one block instead of four at 32×32 pixels, three ops",
 }
 CEILINGS = {
     "all": "`quick-resnet`: 64, 128 and 256 channels",
@@ -103,7 +107,16 @@ CEILINGS = {
     "all-late-384-max": "64, 192 and 384 channels, largest instead of mean features",
     "all-late-512": "64, 256 and 512 channels",
     "all-late-512-decay-1e-3": "the same, weight decay 0.001",
+    "all-222": "`quick-resnet` with two residual pairs in each stage",
+    "all-331": "`quick-resnet` with three residual pairs in the first two stages",
     "all-wrn-28-2": "WRN-28-2",
+    "all-wrn-144": "WRN-28-2 with one block instead of four at 32×32 pixels",
+    "all-wrn-244": "WRN-28-2 with two blocks instead of four at 32×32 pixels",
+}
+DEEPER = {
+    "three-ops": "`quick-resnet`",
+    "wrn-28-2-three-ops": "WRN-28-2",
+    "wrn-28-2-adaptive": "WRN-28-2; one-hot, strongly augmented labels, adaptive weights from the start",
 }
 
 
@@ -155,7 +168,7 @@ def ways() -> str:
 
 def fast() -> str:
     """The search for a recipe of minutes, in the order of its runs."""
-    return _search(CHOICES, lambda run: run["choice"] in CHOICES and not _is_variant(run))
+    return _search(CHOICES, _is_first)
 
 
 def variants() -> str:
@@ -166,6 +179,16 @@ def variants() -> str:
 def ceilings() -> str:
     """What networks reach with true labels."""
     return _search(CEILINGS, lambda run: run["choice"] in CEILINGS)
+
+
+def deeper() -> str:
+    """The paper's network with 40 labels."""
+    return _search(DEEPER, lambda run: run["labels"] == 40 and run["choice"] in DEEPER)
+
+
+def _is_first(run: dict[str, Any]) -> bool:
+    """Whether a run is of the search that ended with the recipe."""
+    return run["choice"] in CHOICES and not _is_variant(run)
 
 
 def _is_variant(run: dict[str, Any]) -> bool:
@@ -240,8 +263,9 @@ def paper() -> str:
     return "\n".join(parts).rstrip("\n")
 
 
+OF_THE_SEARCH = (fast, variants, ceilings, deeper)
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (digits, features, passes, ways, fast, variants, ceilings, speed, views, paper)
+    table.__name__: table for table in (digits, features, passes, ways, *OF_THE_SEARCH, speed, views, paper)
 }
 
 

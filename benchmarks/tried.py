@@ -1,12 +1,13 @@
 """Methods and networks that fast.py tried and that are not part of the package."""
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
 import contrast
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from normatch.methods import Batch, Outcome, Task, ViewsWanted, methods
@@ -15,8 +16,8 @@ from normatch.methods.parts.losses import labelled_loss
 from normatch.methods.supervised import Supervised
 from normatch.model import Model
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
-from normatch.nets.partial import join, parts_of
-from normatch.nets.zoo.quick_resnet import QuickResNet
+from normatch.nets.partial import Parts, join, parts_of
+from normatch.nets.zoo.quick_resnet import SLOPE, QuickResNet
 from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
 
 __all__ = ["add_what_was_tried"]
@@ -73,6 +74,37 @@ class Taught(NorMatch):
 
 class TaughtLate(Taught):
     after = 0.25
+
+
+class Together(Taught):
+    """Pseudo-labels of the network and the averaged weights together, from half of the run on."""
+
+    after = 0.5
+
+    @torch.no_grad()
+    def believe(self, z_weak: Tensor) -> Tensor:
+        own = self.model.head(z_weak).float().softmax(1)
+        p = torch.where(self._late, (own + self._taught) / 2, own)
+        return p if self.alignment is None else self.alignment(p)
+
+
+class Mirrored(NorMatch):
+    """Pseudo-labels averaged over the weak view and its mirror image."""
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        weak, strong = batch.unlabelled
+        both = batch._replace(unlabelled=(torch.cat([weak, weak.flip(3)]), strong))
+        z_labelled, z_both, z_strong = super().embed(both)
+        z_weak, self._mirrored = z_both.chunk(2)
+        return z_labelled, z_weak, z_strong
+
+    @torch.no_grad()
+    def believe(self, z_weak: Tensor) -> Tensor:
+        both: Tensor = self.model.head(torch.cat([z_weak, self._mirrored])).float().softmax(1)
+        del self._mirrored
+        first, second = both.chunk(2)
+        p = (first + second) / 2
+        return p if self.alignment is None else self.alignment(p)
 
 
 class Remembered(NorMatch):
@@ -163,12 +195,45 @@ class Gelu(QuickResNet):
                 layer.activate = gelu  # type: ignore[assignment]
 
 
+class Deeper(QuickResNet):
+    """Its stages have several residual pairs."""
+
+    def __init__(self, channels: int, pairs: Sequence[int], norm_momentum: float) -> None:
+        super().__init__(channels, norm_momentum=norm_momentum)
+        for stage, count in zip(self.stages, pairs, strict=True):
+            stage.residual = Pairs(copy.deepcopy(stage.get_submodule("residual")) for _ in range(count))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, a=SLOPE, mode="fan_out", nonlinearity="leaky_relu")
+
+
+class Pairs(nn.ModuleList):
+    """Residual pairs one after the other; what they add to their input."""
+
+    def forward(self, parts: Parts) -> Parts:
+        start = parts
+        for pair in self:
+            parts = tuple(map(torch.add, parts, pair(parts)))
+        return tuple(map(torch.sub, parts, start))
+
+
+class Uneven(WideResNet):
+    """A wide residual network of width 2 whose groups have different numbers of blocks."""
+
+    def __init__(self, channels: int, blocks: Sequence[int], norm_momentum: float) -> None:
+        super().__init__(channels, depth=4 + 6 * max(blocks), norm_momentum=norm_momentum)
+        groups = [list(self.blocks)[i * max(blocks) : i * max(blocks) + count] for i, count in enumerate(blocks)]
+        self.blocks = nn.Sequential(*(block for group in groups for block in group))
+
+
 def add_what_was_tried() -> None:
     contrast.add_methods()
     methods.add("normatch-sharp", Sharp)
     methods.add("normatch-decided", Decided)
     methods.add("normatch-taught", Taught)
     methods.add("normatch-taught-late", TaughtLate)
+    methods.add("normatch-together", Together)
+    methods.add("normatch-mirrored", Mirrored)
     methods.add("normatch-remembered", Remembered)
     methods.add("normatch-cutmix", Mixed)
     methods.add("normatch-mixup", MixedUp)
@@ -182,6 +247,10 @@ def add_what_was_tried() -> None:
     _add("quick-resnet-late-512", partial(QuickResNet, widths=(32, 64, 256, 512)))
     _add("quick-resnet-late-384-max", partial(MaxPooled, widths=(32, 64, 192, 384)))
     _add("quick-resnet-late-384-gelu", partial(Gelu, widths=(32, 64, 192, 384)))
+    for pairs in ((2, 2, 2), (3, 3, 1)):
+        _add("quick-resnet-" + "".join(map(str, pairs)), partial(Deeper, pairs=pairs))
+    for blocks in ((1, 4, 4), (2, 4, 4)):
+        _add("wrn-" + "".join(map(str, blocks)), partial(Uneven, blocks=blocks), NORM_MOMENTUM)
 
 
 def _add(name: str, build: Callable[..., Backbone], norm_momentum: float = 0.01) -> None:

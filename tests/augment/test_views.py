@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from normatch.augment import KINDS, AugmentConfig, ImageParams, Params, VectorParams, Views
 from normatch.augment.cutout import GREY, apply_cutout
@@ -159,7 +159,7 @@ def test_a_captured_graph_makes_the_same_views(shape: tuple[int, ...]) -> None:
         graph.replay()
         assert not torch.equal(view.cpu(), previous)
         previous = view.cpu()
-        assert torch.equal(previous, views.apply(images, tree_map(Tensor.cpu, params)))
+        assert torch.equal(previous, views.apply(images, tree_map_only(Tensor, Tensor.cpu, params)))
 
 
 def test_unknown_kind_names_the_known_ones() -> None:

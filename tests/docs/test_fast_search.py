@@ -56,11 +56,13 @@ def test_the_judges_are_apart_and_balanced(search: ModuleType, monkeypatch: pyte
 
 def test_what_is_kept_of_a_run(search: ModuleType, tmp_path: Path) -> None:
     config = recipes.digits().replace(steps=6, log_every=2, evaluate_every=3, epoch=2)
-    kept = search.outcome("quick-resnet", train(config, tmp_path / "run"))
+    kept = search.outcome("quick-resnet", train(config, tmp_path / "run"), tuple(map(str, range(10))))
     assert [step for step, _ in kept["evaluations"]] == [3, 6]
     assert kept["accuracy"] == kept["evaluations"][-1][1]
     assert kept["steps_per_second"] > 0
     assert [len(point) for point in kept["pseudo-labels right, and above 0.95"]] == [3, 3, 3]
+    table = np.array(kept["confusion: rows are the truth"])
+    assert np.trace(table) / table.sum() == pytest.approx(kept["accuracy"])
 
 
 def test_what_was_recorded_is_of_these_choices(search: ModuleType) -> None:

@@ -13,7 +13,7 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import create_backbone
 from tests.docs.scripts import BENCHMARKS, brief, load_script, noise, put_registries_back
 
-TRIED = ("sharp", "decided", "taught", "taught-late", "remembered", "cutmix", "mixup")
+TRIED = ("sharp", "decided", "taught", "taught-late", "together", "mirrored", "remembered", "cutmix", "mixup")
 
 
 @pytest.fixture
@@ -56,6 +56,27 @@ def test_the_averaged_weights_teach_from_a_quarter_of_the_run_on(tried: ModuleTy
     label = method(batch).pseudo.confidence
     teacher = batch.teacher(batch.unlabelled[0]).softmax(1).amax(1)
     assert torch.allclose(label, teacher, atol=1e-5) == taught
+
+
+@pytest.mark.parametrize(("step", "together"), [(49, False), (50, True)])
+def test_network_and_averaged_weights_are_asked_together_from_half_of_the_run_on(
+    tried: ModuleType, step: int, together: bool
+) -> None:
+    batch, model, task = batch_and_model([1, 2, 3], step)
+    method = tried.Together(model, task, NorMatchSettings(alignment=False))
+    z = torch.randn(3, model.backbone.features)
+    method.embed = lambda _: (z, z, z)
+    own, teacher = model.head(z).softmax(1), batch.teacher(batch.unlabelled[0]).softmax(1)
+    expected = (own + teacher) / 2 if together else own
+    torch.testing.assert_close(method(batch).pseudo.confidence, expected.amax(1))
+
+
+def test_a_mirror_image_is_asked_as_well(tried: ModuleType) -> None:
+    batch, model, task = batch_and_model([1, 2, 3])
+    method = tried.Mirrored(model, task, NorMatchSettings(alignment=False, passes="split")).eval()
+    p = method.believe(method.embed(batch)[1])
+    weak = batch.unlabelled[0]
+    torch.testing.assert_close(p, (model(weak).softmax(1) + model(weak.flip(3)).softmax(1)) / 2)
 
 
 def test_an_image_remembers_its_pseudo_labels(tried: ModuleType) -> None:
@@ -103,7 +124,11 @@ def test_pseudo_labels_are_mixed_as_images_are(tried: ModuleType) -> None:
         ("quick-resnet-late-384-gelu", 384),
         ("quick-resnet-late-384-max", 384),
         ("quick-resnet-late-512", 512),
+        ("quick-resnet-222", 256),
+        ("quick-resnet-331", 256),
         ("wrn-10-4", 256),
+        ("wrn-144", 128),
+        ("wrn-244", 128),
         ("wrn-16-4", 256),
     ],
 )
@@ -113,6 +138,15 @@ def test_its_networks_learn_from_a_part_of_a_batch(tried: ModuleType, name: str,
     assert z.shape == (4, features)
     z.sum().backward()
     assert all(p.grad is not None for p in net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "convolutions"),
+    [("quick-resnet-222", 16), ("quick-resnet-331", 18), ("wrn-144", 1 + 18 + 3), ("wrn-244", 1 + 20 + 3)],
+)
+def test_deeper_and_uneven_networks_have_their_convolutions(tried: ModuleType, name: str, convolutions: int) -> None:
+    layers = create_backbone(name, (3, 16, 16)).modules()
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in layers) == convolutions
 
 
 def test_the_variants_of_a_network_differ_from_it(tried: ModuleType) -> None:

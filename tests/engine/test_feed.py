@@ -27,6 +27,8 @@ from normatch.methods import Embedding, methods
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+# On a GPU steps are compiled, and torch's own compiler uses what torch deprecates.
+pytestmark = [pytest.mark.filterwarnings("default")] if torch.cuda.is_available() else []
 
 
 LIMIT = 600.0 if torch.cuda.is_available() else 120.0
