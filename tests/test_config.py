@@ -223,6 +223,14 @@ def test_a_tuple_is_a_flag_of_the_command_that_trains_again(monkeypatch: pytest.
     assert parse_run("train", shlex.split(command)[2:], {})[0] == config
 
 
+def test_tuples_of_tuples_are_written_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = method_with(monkeypatch, tuple[tuple[int, int], ...], ((1, 2),))
+    config = recipes.get("cifar10-40").build().replace(method="odd", settings=settings(((1, 2), (3, 4))))  # type: ignore[call-arg]
+    command = command_of(config)
+    assert command == "normatch train cifar10-40 --method odd --settings.x 1 2 3 4"
+    assert parse_run("train", shlex.split(command)[2:], {})[0] == config
+
+
 def test_an_unknown_field_is_an_error() -> None:
     with pytest.raises(UserError, match=r"unknown field optim.speed: choose from cosine, lr, momentum, weight_decay"):
         from_json(Config, {"optim": {"speed": 1}})

@@ -181,6 +181,31 @@ def test_other_marks_of_unlabelled_items_are_errors(mark: Any, says: str) -> Non
         NorMatchClassifier(**QUICK).fit(IMAGES[:30], y)
 
 
+class NotAvailable:
+    """As pandas' NA: to compare it gives itself, which is neither true nor false."""
+
+    def __ne__(self, other: object) -> "NotAvailable":  # type: ignore[override]
+        return self
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __str__(self) -> str:
+        return "<NA>"
+
+
+@pytest.mark.parametrize(("mark", "says"), [(NotAvailable(), "<NA>"), (np.datetime64("NaT"), "NaT")])
+def test_missing_values_of_tables_are_named(mark: object, says: str) -> None:
+    y = np.array(["cat", "dog", mark] * 10, dtype=object)
+    with pytest.raises(UserError, match=f"y holds {says}: give the number -1 where the class is not known"):
+        NorMatchClassifier(**QUICK).fit(IMAGES[:30], y)
+    fitted = NorMatchClassifier(**QUICK).fit(IMAGES[:30], np.array(["cat", "dog", -1] * 10, dtype=object))
+    with pytest.raises(UserError, match=f"y holds {says}: give the number -1 where the class is not known"):
+        fitted.score(IMAGES[:30], y)
+
+
 def test_minus_one_among_strings_is_no_class() -> None:
     """A list of both becomes strings in NumPy's hands."""
     X = np.random.default_rng(0).normal(size=(40, 3))

@@ -32,5 +32,10 @@ def _flags_from(base: Config, config: Config) -> list[str]:
             *path, last = flag.split(".")
             flags.append("--" + ".".join([*path, last if value else f"no-{last}"]))
         else:
-            flags += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
+            flags += [f"--{flag}", *_words(value)]
     return flags
+
+
+def _words(value: object) -> list[str]:
+    """A value as words on the command line; tuples of tuples are written one after the other."""
+    return [word for item in value for word in _words(item)] if isinstance(value, list) else [str(value)]

@@ -83,7 +83,8 @@ class Config:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the step and capture it as a CUDA graph: on a GPU by default."""
     deterministic: bool = False
-    """Make runs bit-exact on a GPU too, at some cost in speed. On a CPU they are, for the same number of threads."""
+    """Make runs bit-exact on a GPU too, at some cost in speed. On a CPU they are, with the same number of threads
+    and the same kind of processor."""
     pool: Literal["auto", "device", "host"] = "auto"
     """Where all images are kept: on the GPU, or in host memory, from which those of the next steps are sent ahead; the
     results are the same. auto keeps them on the GPU if they take no more than half of its free memory."""

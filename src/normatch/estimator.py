@@ -1,7 +1,6 @@
 """Estimators with scikit-learn's interface: fit on arrays with −1 for unlabelled, predict, score."""
 
 import abc
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -63,6 +62,17 @@ def _defaults(train: Dataset) -> Defaults:
     return COLOUR if train.shape[0] == 3 else GREY
 
 
+def _as_labels(y: Any) -> NDArray[Any]:
+    """(N,) labels, none of them missing; −1 where the class is not known."""
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "f":
+        _must_be_marked(labels[np.isnan(labels)].tolist())
+        assert_all_finite(labels, input_name="y")
+    if labels.dtype.kind in "UO":
+        _must_be_marked(labels.tolist())
+    return labels
+
+
 def _must_be_marked(labels: list[Any]) -> None:
     """Raise UserError if some labels of any type look like marks of unlabelled items, but are not the number −1."""
     for label in labels:
@@ -71,8 +81,16 @@ def _must_be_marked(labels: list[Any]) -> None:
                 f"y holds {label!r} among strings, which would be a class: give y as an object array, with the number "
                 f"{UNKNOWN} where the class is not known"
             )
-        if label is None or (isinstance(label, float) and math.isnan(label)):
+        if _is_missing(label):
             raise UserError(f"y holds {label}: give the number -1 where the class is not known")
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether it is None or one of the values that are not equal to themselves: NaN, NaT, pandas' NA."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # NA != NA is NA, which is neither true nor false
+        return True
 
 
 class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
@@ -113,13 +131,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         inputs = self._inputs(X, reset=True)
         if y is None:
             raise UserError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        labels = column_or_1d(y, warn=True)
+        labels = _as_labels(y)
         check_consistent_length(inputs, labels)
-        if labels.dtype.kind == "f":
-            _must_be_marked(labels[np.isnan(labels)].tolist())
-            assert_all_finite(labels, input_name="y")
-        if labels.dtype.kind in "UO":
-            _must_be_marked(labels.tolist())
         known = np.asarray(labels != UNKNOWN)
         if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
             only = labels[known][0]
@@ -164,8 +177,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
 
         If −1 is one of ``classes_``, every class is known.
         """
-        predicted = self.predict(X)
-        labels = column_or_1d(y, warn=True)
+        predicted, labels = self.predict(X), _as_labels(y)
         check_consistent_length(predicted, labels, sample_weight)
         known = np.asarray(labels != UNKNOWN) | (UNKNOWN in self.classes_.tolist())
         if not known.any():

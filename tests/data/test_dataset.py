@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from normatch.data import Dataset
+from normatch.data import Corpus, Dataset
 from normatch.errors import UserError
 
 
@@ -17,3 +17,31 @@ from normatch.errors import UserError
 def test_every_class_has_a_name_of_its_own(classes: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Dataset(np.zeros((4, 2), np.float32), np.arange(4) % 2, classes)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_feature_vectors_are_finite(odd: float) -> None:
+    vectors = np.zeros((4, 2), np.float32)
+    vectors[2, 1] = odd
+    with pytest.raises(UserError, match=r"feature vectors have values that are not finite .+: fix or remove them"):
+        Dataset(vectors, np.arange(4) % 2, ("cat", "dog"))
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (("cat", "eel", "dog"), "class 1 of data set 'pets' is 'dog' among the items to train on, but 'eel' among"),
+        (("cat", "dog"), "class 2 of data set 'pets' is 'eel' among the items to train on, but None among"),
+    ],
+)
+def test_training_and_test_items_have_the_same_classes(classes: tuple[str, ...], said: str) -> None:
+    """Class 1 would be predicted under another name."""
+    vectors, labels = np.zeros((4, 2), np.float32), np.arange(4) % 2
+    with pytest.raises(UserError, match=said):
+        Corpus("pets", Dataset(vectors, labels, ("cat", "dog", "eel")), Dataset(vectors, labels, classes))
+
+
+def test_training_and_test_items_have_the_same_shape() -> None:
+    train, test = (Dataset(np.zeros((2, 8, side, 1), np.uint8), np.arange(2), ("cat", "dog")) for side in (8, 4))
+    with pytest.raises(UserError, match=r"training inputs have shape \(1, 8, 8\), test inputs \(1, 8, 4\)"):
+        Corpus("pets", train, test)

@@ -601,7 +601,7 @@ def test_a_run_is_not_resumed_on_items_of_another_size_or_value(tmp_path: Path) 
 def test_items_that_are_no_files_have_no_names(finished: Run) -> None:
     assert list(read_table(finished.path / "predictions.csv")[0]) == ["item", "label", "probability", "truth"]
     assert set(json.loads((finished.path / "split.json").read_text())) == {
-        *("digest", "labelled", "unlabelled", "validation")
+        *("digest", "digest_of_test", "labelled", "unlabelled", "validation")
     }
 
 

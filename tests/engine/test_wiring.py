@@ -235,6 +235,7 @@ def test_a_metric_of_a_method_is_one_number_and_hides_no_other(
         ),
         ({"mine": torch.ones(1)}, r"loss 'mine' of the method is a tensor of shape \(1,\)"),
         ({"mine": 0.5}, "loss 'mine' of the method is float"),
+        ({"mine": torch.tensor(1.0)}, "the method's losses depend on no parameter: return them with their gradients"),
     ],
 )
 def test_a_loss_of_a_method_is_one_number(

@@ -2,8 +2,9 @@
 
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from normatch.images import FACTS, facts_of
-from normatch.images.likeness import NEAR, _join, alike, groups
+from normatch.images import FACTS, facts_of, likeness
+from normatch.images.likeness import NEAR, _candidates, _join, alike, groups
 
 
 def crops(n: int, side: int = 120) -> list[Image.Image]:
@@ -88,6 +89,26 @@ def test_the_bands_miss_no_pair(hashes: list[int], data: st.DataObject) -> None:
                     together[k] = together[i]
     expected = {tuple(sorted(group)) for group in together.values() if len(group) > 1}
     assert {tuple(group.tolist()) for group in alike(looks, thumbnails)} == expected
+
+
+def test_pictures_of_one_hash_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They agree in all bands: compared for each choice of these, it would be twenty times."""
+    rng = np.random.default_rng(0)
+    looks = np.full(50, 0x00FF_FF3C_3CFF_FF00, np.uint64)
+    looks[-1] ^= np.uint64(1)
+    thumbnails = rng.integers(0, 256, (50, 8, 9), np.uint8)
+    thumbnails[30] = thumbnails[10]
+    compared: list[tuple[int, int]] = []
+
+    def candidates(*args: Any, **options: Any) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        for first, second in _candidates(*args, **options):
+            compared.extend(zip(first.tolist(), second.tolist(), strict=True))
+            yield first, second
+
+    monkeypatch.setattr(likeness, "_candidates", candidates)
+    assert [group.tolist() for group in alike(looks, thumbnails)] == [[10, 30]]
+    of_one_hash = [frozenset(pair) for pair in compared if 49 not in pair]
+    assert len(of_one_hash) == len(set(of_one_hash)) == 49 * 48 // 2
 
 
 def joined(n: int, pairs: list[tuple[int, int]]) -> list[int]:

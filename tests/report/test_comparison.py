@@ -5,10 +5,14 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from normatch.augment import AugmentConfig
 from normatch.cli import main
+from normatch.config import Config
+from normatch.engine import train
 from normatch.errors import UserError
 from normatch.report import compare, describe, write_comparison
 from normatch.report.comparison import Match, verdict
@@ -93,6 +97,22 @@ def test_other_pictures_of_the_same_classes_are_not_paired(runs: dict[str, Path]
     same, *others = compare([tmp_path / name for name in ("before", "again", "after")]).matches
     assert same.p == 1.0
     assert all("their test items differ" in str(match.why_not) for match in others)
+
+
+@pytest.mark.parametrize("changed", ["x", "y"])
+def test_test_items_that_are_not_files_are_told_apart(changed: str, tiny_config: Config, tmp_path: Path) -> None:
+    """An array was written anew, with as many items of each class."""
+    file, rng = tmp_path / "data.npz", np.random.default_rng(0)
+    x, y, test_x, test_y = rng.normal(size=(30, 5)), np.arange(30) % 3, rng.normal(size=(9, 5)), np.arange(9) % 3
+    config = tiny_config.replace(data=str(file), test_share=0.0, labels=6, backbone="mlp", augment=AugmentConfig())
+    for name in ("before", "again", "after"):
+        if name == "after":
+            test_x, test_y = (test_x + 1, test_y) if changed == "x" else (test_x, test_y[::-1])
+        np.savez(file, x=x, y=y, test_x=test_x, test_y=test_y)
+        train(config, tmp_path / name)
+    same, *others = compare([tmp_path / name for name in ("before", "again", "after")]).matches
+    assert same.p == 1.0
+    assert all("their test items differ: the data was changed" in str(match.why_not) for match in others)
 
 
 def test_one_place_may_have_several_names(

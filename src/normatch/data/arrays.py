@@ -50,14 +50,10 @@ def read_arrays(path: Path) -> Corpus:
         if test_inputs is not None and test_labels is not None:
             parts.append((_as_inputs(test_inputs), _as_labels(test_labels)))
         classes = _classes(content.get("classes"), [part[1] for part in parts])
-        datasets = [Dataset(*part, classes) for part in parts]
-        if datasets[0].shape != datasets[-1].shape:
-            raise UserError(
-                f"training inputs have shape {datasets[0].shape}, test inputs {datasets[-1].shape}: make them equal"
-            )
+        train, *test = (Dataset(*part, classes) for part in parts)
+        return Corpus(str(path), train, test[0] if test else None)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return Corpus(str(path), datasets[0], datasets[1] if len(datasets) > 1 else None)
 
 
 def find_inputs(path: Path, names: Sequence[str]) -> str:
@@ -109,10 +105,7 @@ def _must_not_pass_over(path: Path, content: dict[str, NDArray[Any]], dimensions
 def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     if inputs.ndim == 2 and inputs.dtype.kind in "fiu":
         with np.errstate(over="ignore"):
-            vectors = inputs.astype(np.float32)
-        if not np.isfinite(vectors).all():
-            raise UserError("feature vectors have values that are not finite or overflow float32: fix or remove them")
-        return vectors
+            return inputs.astype(np.float32)
     return inputs[..., None] if inputs.ndim == 3 else inputs
 
 

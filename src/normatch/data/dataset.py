@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class Dataset:
                 f"inputs are {self.inputs.dtype} of shape {shape}: give uint8 images (N, H, W, 1 or 3) "
                 "or float32 feature vectors (N, D)"
             )
+        if vectors and not np.isfinite(self.inputs).all():
+            raise UserError("feature vectors have values that are not finite or overflow float32: fix or remove them")
         if self.labels.dtype != np.int64 or self.labels.shape != shape[:1]:
             raise UserError(
                 f"labels are {self.labels.dtype} of shape {self.labels.shape}: give one int64 for each of the "
@@ -101,6 +104,20 @@ class Corpus:
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
     """Facts about the image files (:data:`normatch.images.FACTS`), training items first."""
+
+    def __post_init__(self) -> None:
+        if self.test is None:
+            return
+        for number, (one, other) in enumerate(zip_longest(self.train.classes, self.test.classes)):
+            if one != other:
+                raise UserError(
+                    f"class {number} of data set {self.name!r} is {one!r} among the items to train on, but {other!r} "
+                    "among those to test on: give both the same classes in the same order"
+                )
+        if self.test.shape != self.train.shape:
+            raise UserError(
+                f"training inputs have shape {self.train.shape}, test inputs {self.test.shape}: make them equal"
+            )
 
     @property
     def is_testable(self) -> bool:

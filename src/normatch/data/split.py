@@ -1,6 +1,7 @@
 """The choice of labelled items: k per class by seed, the same on every machine, stored with the run."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.columns import counted
-from normatch.data.dataset import UNKNOWN, Corpus
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.holdout import stratified
 from normatch.errors import UserError
 from normatch.seeding import permutation
 
-__all__ = ["Split", "digest", "draw_split", "files_of"]
+__all__ = ["Split", "digest", "digest_of_test", "draw_split", "files_of"]
 
 Indices = NDArray[np.int64]
 
@@ -93,8 +94,18 @@ def digest(split: Split, corpus: Corpus) -> str:
     """
     train, test = corpus.train, [] if corpus.test is None else [corpus.test]
     labels = [train.labels[split.labelled], train.labels[split.validation], *(part.labels for part in test)]
-    inputs = [part.inputs[:: 1 + len(part.inputs) // SAMPLE] for part in (train, *test) if part.files is None]
-    found = hashlib.sha256(repr(train.classes).encode(errors="backslashreplace"))
+    return _digest(train.classes, labels, [train, *test])
+
+
+def digest_of_test(corpus: Corpus) -> str | None:
+    """The same of the test items alone; None if there are none."""
+    test = corpus.test
+    return None if test is None else _digest(test.classes, [test.labels], [test])
+
+
+def _digest(classes: tuple[str, ...], labels: Sequence[Indices], parts: Sequence[Dataset]) -> str:
+    inputs = [part.inputs[:: 1 + len(part.inputs) // SAMPLE] for part in parts if part.files is None]
+    found = hashlib.sha256(repr(classes).encode(errors="backslashreplace"))
     for array in (*labels, *inputs):
         found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()

@@ -15,14 +15,18 @@ RESERVED_PREFIXES = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
 
 
 def total_loss(outcome: Outcome) -> Tensor:
-    """The sum of a method's losses, which is minimised; raises UserError if there is none, or one is not a scalar."""
+    """The sum of a method's losses, which is minimised; raises UserError if there is none, one is not a scalar, or they
+    depend on no parameter."""
     if not isinstance(outcome, Outcome):
         raise UserError(f"the method gives {_kind(outcome)}: return an Outcome of losses and metrics, both by name")
     if not outcome.losses:
         raise UserError("the method gives no losses: return at least one by name")
     for name, value in outcome.losses.items():
         _check_scalar(f"loss {name!r}", value)
-    return torch.stack(list(outcome.losses.values())).sum()
+    total = torch.stack(list(outcome.losses.values())).sum()
+    if not total.requires_grad:
+        raise UserError("the method's losses depend on no parameter: return them with their gradients, not detached")
+    return total
 
 
 def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:

@@ -13,7 +13,7 @@ from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
-from normatch.data.split import digest, files_of
+from normatch.data.split import digest, digest_of_test, files_of
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, read_object, replacing, write_json
 from normatch.locks import take
@@ -68,7 +68,7 @@ class Run:
     @classmethod
     def create(cls, path: Path, config: Config, split: Split, corpus: Corpus | None = None) -> "Run":
         """Create the folder atomically. With ``corpus``, the data of the split, ``split.json`` has the names of its
-        files, if items are files, and its digest next to the positions."""
+        files, if items are files, and its digests next to the positions."""
         cls.must_be_new(path)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
@@ -78,8 +78,7 @@ class Run:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         try:
             write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            about = {} if corpus is None else {"files": files_of(split, corpus), "digest": digest(split, corpus)}
-            write_json(part / "split.json", {name: value for name, value in about.items() if value} | split.to_json())
+            write_json(part / "split.json", _about(split, corpus) | split.to_json())
             (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:
@@ -157,6 +156,12 @@ class Run:
         """Whether ``corpus`` has the run's labels and, where items are not files, its inputs; True for runs that were
         started before this was stored."""
         return self._read("split.json").get("digest") in (None, digest(self.split, corpus))
+
+    @property
+    def digest_of_test(self) -> str | None:
+        """A number for the test items; None if there are none, and for runs that were started before it was stored."""
+        stored: str | None = self._read("split.json").get("digest_of_test")
+        return stored
 
     @property
     def finished(self) -> bool:
@@ -250,6 +255,15 @@ class Run:
             kept.append(line)
         with replacing(path) as part:
             part.write_bytes(b"".join(kept))
+
+
+def _about(split: Split, corpus: Corpus | None) -> dict[str, Any]:
+    """What split.json says of the data of a split besides positions."""
+    if corpus is None:
+        return {}
+    files, of_test = files_of(split, corpus), digest_of_test(corpus)
+    found = {"files": files, "digest": digest(split, corpus), "digest_of_test": of_test}
+    return {name: value for name, value in found.items() if value}
 
 
 def _step_of(line: bytes) -> int:

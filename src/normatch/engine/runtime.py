@@ -59,7 +59,7 @@ class Runtime:
         return self.device.type == "cuda"
 
     def describe(self) -> str:
-        name = torch.cuda.get_device_name() if self.on_gpu else f"CPU, {counted(torch.get_num_threads(), 'thread')}"
+        name = torch.cuda.get_device_name() if self.on_gpu else _processor()
         return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
 
     @property
@@ -124,6 +124,12 @@ def _must_be_trainable() -> None:
             f"torch's default dtype is {torch.get_default_dtype()}, but networks are trained in torch.float32: "
             "call torch.set_default_dtype(torch.float32)"
         )
+
+
+def _processor() -> str:
+    """The processor as far as it decides results: torch has other kernels for other vector instructions."""
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def _obstacle(method: str) -> str | None:

@@ -7,6 +7,7 @@ thumbnails is at least LIKE. The hash finds candidates; the thumbnail separates 
 import math
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,8 @@ def alike(looks: Hashes, thumbnails: NDArray[np.uint8]) -> list[Indices]:
     structured = np.flatnonzero(looks != 0)
     hashes, patterns = looks[structured], _patterns(thumbnails[structured])
     leader = np.arange(len(structured))
-    for key in _keys(hashes):
-        for first, second in _candidates(hashes, key, leader):
+    for number, key in enumerate(_keys(hashes)):
+        for first, second in _candidates(hashes, key, leader, equal=number == 0):
             # Skip pairs that are already in one group: of many pictures of one scene nearly all pairs are.
             apart = leader[first] != leader[second]
             first, second = first[apart], second[apart]
@@ -78,15 +79,17 @@ def _keys(hashes: Hashes) -> list[Hashes]:
     return [hashes & np.bitwise_or.reduce(np.array(chosen)) for chosen in combinations(bands, BANDS - NEAR)]
 
 
-def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[Indices, Indices]]:
+def _candidates(hashes: Hashes, key: Hashes, leader: Indices, equal: bool) -> Iterator[tuple[Indices, Indices]]:
     """Pairs with equal keys whose hashes differ in at most NEAR bits; each yield has at most one pair per hash.
 
-    Keys whose hashes are all in one group already are skipped.
+    Keys whose hashes are all in one group already are skipped. Equal hashes, which have every key in common and are
+    neighbours in each, are pairs only if ``equal``.
     """
     order = np.lexsort((hashes, key))
     starts = np.flatnonzero(np.diff(key[order], prepend=~key[order[:1]]))
-    led = leader[order]
-    several = np.minimum.reduceat(led, starts) < np.maximum.reduceat(led, starts)
+    several = _vary(leader[order], starts)
+    if not equal:
+        several &= _vary(hashes[order], starts)
     at = np.flatnonzero(np.repeat(several, np.diff(starts, append=len(order))))
     for apart in range(1, WINDOW):
         # Compare each with the hash ``apart`` places further on, as long as their keys are equal.
@@ -94,8 +97,14 @@ def _candidates(hashes: Hashes, key: Hashes, leader: Indices) -> Iterator[tuple[
         at = at[key[order[at]] == key[order[at + apart]]]
         if not len(at):
             return
-        near = at[_bits_set(hashes[order[at]] ^ hashes[order[at + apart]]) <= NEAR]
+        bits = _bits_set(hashes[order[at]] ^ hashes[order[at + apart]])
+        near = at[(bits <= NEAR) & (bits >= (0 if equal else 1))]
         yield order[near], order[near + apart]
+
+
+def _vary(values: NDArray[Any], starts: Indices) -> NDArray[np.bool_]:
+    """For each run of values, whether they differ; ``starts`` are the positions of their first."""
+    return np.asarray(np.minimum.reduceat(values, starts) < np.maximum.reduceat(values, starts))
 
 
 def _bits_set(values: Hashes) -> NDArray[np.uint8]:

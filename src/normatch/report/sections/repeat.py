@@ -17,7 +17,7 @@ def repeat(findings: Findings) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     said = (
         f"Trained with seed {result['seed']} on {result['hardware']} ({versions}), finished {result['date']}. "
-        "With these versions the command below trains it again, "
+        "With these versions on such hardware the command below trains it again, "
         + ("bit for bit." if result["hardware"].startswith("CPU") else "bit for bit if --deterministic was on.")
     )
     skipped = result.get("skipped") or []
