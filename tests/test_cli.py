@@ -275,6 +275,20 @@ def test_demo_compares_four_learners_on_the_same_labels(tmp_path: Path, capsys: 
     assert page.is_file()
 
 
+def test_a_demo_into_runs_that_are_there_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--steps", "2", "--device", "cpu", "--out"]
+    assert main(["train", "digits-40", *quick, str(tmp_path / "demo" / "normatch")]) == 0
+    assert main(["train", "digits-40", *quick, str(tmp_path / "run")]) == 0
+    for place, there in (("demo", "demo/normatch"), ("run", "run")):
+        before = sorted(tmp_path.rglob("*"))
+        capsys.readouterr()
+        assert main(["demo", "--steps", "2", "--out", str(tmp_path / place)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err == f"normatch: {tmp_path / there} exists already, a finished run: choose another --out\n"
+        assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_second_demo_replaces_the_page_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

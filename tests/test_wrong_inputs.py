@@ -368,7 +368,9 @@ WRONG = {
     ),
     "a value for a switch of a verb": Wrong("predict run x.png --force yes", "--force is 'yes', but takes no value"),
     # Arrays.
-    "an array file that is none": Wrong("train --data x.npz", "cannot read x.npz", and_file("x.npz", "hello")),
+    "an array file that is none": Wrong(
+        "train --data x.npz", "x.npz is not an .npz file, or is damaged: write", and_file("x.npz", "hello")
+    ),
     "not a number": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.nan), y=Y)),
     "infinity": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.inf), y=Y)),
     "too few array labels": Wrong("train --data x.npz", "one int64 for each of the 20", arrays(x=vectors(), y=Y[:7])),
@@ -571,6 +573,21 @@ WRONG = {
     "a flag of the cache": Wrong("data cache --cleer", "did you mean --clear?"),
     "no repeats": Wrong("bench --repeats 0", "repeats is 0"),
     "nowhere to keep a timing": Wrong("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
+    "a zero byte in a manifest": Wrong(
+        "data inspect list.csv",
+        r"the path 'un/1\x00.png' has a zero byte in it",
+        and_file("list.csv", "path,label\nun/1\0.png,cat\n"),
+    ),
+    "a line break in a name": Wrong("train --data pets", r"pets/cat/z\nero.png", and_file("pets/cat/z\nero.png", b"")),
+    "objects to predict": Wrong(
+        "predict run bad.npy",
+        "write a plain array with numpy.save",
+        lambda where: np.save(where / "bad.npy", np.array([None, "x"], dtype=object)),
+        "digits",
+    ),
+    "more pictures that are not there": Wrong(
+        "train --data pets --unlabeled more", "give a folder of images with --unlabeled, its new place if it has", pets
+    ),
     "a demonstration of no steps": Wrong("demo --steps 0", "steps is 0"),
     "no images to time": Wrong("bench --items -5", "items is -5"),
     "fewer images to time than labels": Wrong(

@@ -1,8 +1,9 @@
 """Text from rows of strings: aligned columns, Markdown tables; and of numbers: counts with their nouns, percentages."""
 
+import re
 from collections.abc import Sequence
 
-__all__ = ["aligned", "counted", "markdown", "percent"]
+__all__ = ["aligned", "counted", "markdown", "on_one_line", "percent"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -11,6 +12,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     >>> aligned([["run", "steps"], ["first", "600"]])
     ['run    steps', 'first  600']
     """
+    rows = [[on_one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -34,6 +36,15 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     """
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], f"| {' | '.join('---' for _ in rows[0])} |", *lines[1:]])
+
+
+def on_one_line(text: str) -> str:
+    """The text with control characters, which file names may have, replaced by escapes.
+
+    >>> print(on_one_line("no such file: a\\nb.png"))
+    no such file: a\\nb.png
+    """
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
 
 
 def percent(value: float) -> str:

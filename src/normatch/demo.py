@@ -11,6 +11,7 @@ from normatch import recipes
 from normatch.data import UNKNOWN
 from normatch.engine.job import Job, prepare
 from normatch.engine.progress import shown
+from normatch.engine.run import Run
 from normatch.engine.train import train
 from normatch.errors import UserError
 from normatch.report import write_report
@@ -22,6 +23,8 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
     """Train supervised, FixMatch and NorMatch, fit LabelSpreading, and print their accuracy on held-out digits."""
     from sklearn.semi_supervised import LabelSpreading
 
+    if out is not None:
+        _must_take_runs(out)
     base = recipes.digits(labels=40, seed=seed)
     if steps is not None:
         base = base.replace(steps=steps)
@@ -31,7 +34,7 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
     print(f"digits: {len(job.split.labelled)} labels, {len(job.split.unlabelled)} training digits, {test} held out\n")
     rows = [("scikit-learn LabelSpreading", rival_accuracy(job, LabelSpreading(kernel="knn", n_neighbors=7)))]
     with tempfile.TemporaryDirectory() as folder:
-        for method in ("supervised", "fixmatch", "normatch"):
+        for method in NAMES:
             config = base.replace(method=method)
             with shown(method) as progress:
                 run = train(config, (out or Path(folder)) / method, progress=progress)
@@ -47,6 +50,14 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
 
 
 NAMES = {"supervised": "the 40 labels alone", "fixmatch": "FixMatch", "normatch": "NorMatch"}
+
+
+def _must_take_runs(out: Path) -> None:
+    """Raise UserError, before anything is trained, if ``out`` is a run itself or has one of the runs already."""
+    if (out / "config.json").is_file():
+        Run.must_be_new(out)
+    for method in NAMES:
+        Run.must_be_new(out / method)
 
 
 def _page_to_keep() -> Path:

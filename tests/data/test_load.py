@@ -148,7 +148,7 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
 def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None:
     save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
     save_png(tmp_path / "bee" / "1.png", random_bytes(9, 9, 3))
-    for run in ("runs/first", "mine"):
+    for run in ("runs/first", "old/of/last/year/first", "mine"):
         (tmp_path / run / "checkpoint").mkdir(parents=True)
         for name in ("config.json", "split.json"):
             (tmp_path / run / name).write_text("{}")
@@ -165,7 +165,7 @@ def test_a_test_folder_in_capitals_is_not_passed_over(tmp_path: Path) -> None:
     assert complaint(tmp_path) == f"{tmp_path / 'Test'} is not read: call it 'test', or move it elsewhere"
 
 
-@pytest.mark.parametrize("suffix", ["jfif", "jpe", "JPE", "ppm", "pgm", "pnm"])
+@pytest.mark.parametrize("suffix", ["jfif", "jpe", "JPE", "ppm", "pgm", "pbm", "pnm"])
 def test_rarer_names_of_pictures(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "ape").mkdir()
     mode, kind = ("L", "PPM") if suffix == "pgm" else ("RGB", "JPEG" if suffix[0] in "jJ" else "PPM")

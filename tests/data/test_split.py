@@ -118,6 +118,7 @@ def test_fold_without_the_held_out() -> None:
     ("labels", "options", "expected"),
     [
         (6, {}, "labels is 6: give a multiple of the 4 classes, such as 4"),
+        (86, {}, "labels is 86: give a multiple of the 4 classes, such as 80"),
         (0, {}, "labels is 0: give a multiple of the 4 classes, such as 4"),
         (-4, {}, "labels is -4"),
         (84, {}, "class 'class 0' has 20 labelled items left to train on, but 21 are needed: label more, or set"),

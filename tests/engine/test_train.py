@@ -28,6 +28,7 @@ from normatch.engine.loop import Loop
 from normatch.engine.meter import Record
 from normatch.engine.progress import Lines, quiet
 from normatch.engine.recorder import Silent
+from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.evaluate.predictor import load
 from normatch.evaluate.score import score_run
@@ -501,6 +502,45 @@ def test_a_run_whose_pictures_have_changed_is_not_resumed(
     (tmp_path / "pets.csv").write_text("".join(["path,label\n", *lines, "pets/cat/5.png,cat\n"]))
     with pytest.raises(UserError, match="the data has changed since run was started"):
         train(Run(Path("run")).config, "run", resume=True)
+
+
+def test_a_run_whose_unlabelled_pictures_are_in_another_order_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mean, its labels and its numbers of items stay as they are, but each step would draw other pictures."""
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    for i, image in enumerate(random_bytes(12, 8, 8, 3)):
+        save_png(tmp_path / "pets" / ("ape", "bee", "unlabeled")[i % 3] / f"{i:02}.png", image)
+    config = own(str(tmp_path / "pets")).replace(steps=2, epoch=1, batch=4, ratio=1, device="cpu", test_share=0.0)
+    run = train(config.replace(validation=0.0), tmp_path / "run")
+    (run.path / "result.json").unlink()
+    last = tmp_path / "pets" / "unlabeled" / "99.png"
+    (tmp_path / "pets" / "unlabeled" / "02.png").rename(last)
+    with pytest.raises(UserError, match="the data has changed since"):
+        train(run.config, run.path, resume=True)
+    last.rename(tmp_path / "pets" / "unlabeled" / "02.png")
+    assert train(run.config, run.path, resume=True).finished
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 200 GiB"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_too_little_memory_is_said_in_a_line(
+    error: Exception, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(self: Step) -> None:
+        raise error
+
+    monkeypatch.setattr(Step, "__call__", step)
+    with pytest.raises(UserError, match="too little memory for batch 8 with ratio 2: lower --batch, --ratio or"):
+        train(tiny_config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_whose_labels_have_changed_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,25 @@ def test_a_picture_more_or_another_name_is_not_scored_as_if_it_had_been_held_out
         score_run(run.path, device="cpu")
 
 
+def test_a_cache_that_cannot_be_written_is_not_taken_for_lost_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(12):
+        save_png(tmp_path / "data" / ("ape", "bee")[i % 2] / f"{i:02}.png", np.full((8, 8, 3), i, np.uint8))
+    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
+    data, run = str(tmp_path / "data"), str(tmp_path / "run")
+    assert main(["train", "--data", data, *quick, "--out", run, "--no-cache"]) == 0
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "file"))
+    timing = ["bench", "--data", data, *quick, "--seconds", "0.01", "--repeats", "1"]
+    for command in (["report", run, "--device", "cpu"], ["report", run, "--json"], ["eval", run], timing):
+        capsys.readouterr()
+        assert main(command) == 2
+        assert "cannot write decoded images" in capsys.readouterr().err
+        assert main([*command, "--no-cache"]) == 0
+        assert "could not be read" not in capsys.readouterr().out
+
+
 def test_a_new_label_leaves_the_score_of_an_older_run_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

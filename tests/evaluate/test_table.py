@@ -186,6 +186,13 @@ def test_unreadable_images(run: str, here: Path, capsys: pytest.CaptureFixture[s
     assert len(Path("out.csv").read_text().splitlines()) == 11
 
 
+def test_classes_that_are_not_text_are_written_with_escapes(here: Path) -> None:
+    with table.written(here / "x.parquet", ("path", "label", "probability")) as write:
+        write([("1.png", "\udce9t\udce9", 0.5)])
+    (row,) = pyarrow.parquet.read_table("x.parquet").to_pylist()
+    assert row == {"path": "1.png", "label": r"\udce9t\udce9", "probability": 0.5}
+
+
 def test_names_that_are_not_text_do_no_harm(run: str, here: Path) -> None:
     try:
         os.rename(b"pictures/00.png", b"pictures/00-\xe9.png")

@@ -21,6 +21,7 @@ def main(argv: list[str]) -> None:
         "seconds": option(float, 2.0, "Approximate length of each timing."),
         "compare": option(str | None, None, "Another method to time in the same run."),
         "items": option(int | None, None, "Noise images in place of a named data set; by default a few steps' worth."),
+        "cache": option(bool, True, "Keep decoded images for the next start: see normatch data cache."),
         "out": option(Path | None, None, "JSON file to keep the result in."),
         "force": option(bool, False, "Replace --out if it exists."),
         "json": option(bool, False, "Print a JSON array with an object for each method."),
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> None:
     if given.recipe is None:
         # Time the settings that `normatch train` would choose.
         with decoding() as on_decoded, or_skipped():
-            made = choose(config, named_fields(argv), Reading(progress=on_decoded))
+            made = choose(config, named_fields(argv), Reading(given.cache, on_decoded))
     config = made.config
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
     options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "corpus": made.corpus}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from normatch.columns import on_one_line
 from normatch.errors import UserError
 from normatch.files import FULL
 
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             import_module(f"normatch.cli.{verb}").main(rest)
     except UserError as error:
-        print(f"normatch: {error}", file=sys.stderr)
+        print(f"normatch: {on_one_line(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader of our output (head, less) has closed it; flushing the rest at exit must not raise again.
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in FULL:
             raise
-        where = f"{error.filename}: " if error.filename is not None else ""
+        where = f"{on_one_line(str(error.filename))}: " if error.filename is not None else ""
         print(f"normatch: {where}{error.strerror}; fix that, or choose another place", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:

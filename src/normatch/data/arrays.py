@@ -73,10 +73,10 @@ def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
     try:
         # Opened here, because NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise UserError(f"{path} is not an .npz file: write it with numpy.savez")
-            with content:
+            if not zipfile.is_zipfile(file):
+                raise UserError(f"{path} is not an .npz file, or is damaged: write it with numpy.savez")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
                 yield content
     except UserError:
         raise

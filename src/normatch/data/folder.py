@@ -197,7 +197,10 @@ def find_images(places: Iterable[Path]) -> list[Path]:
 def list_unlabelled(where: Path) -> Listing:
     """All images at any depth of a folder, without labels."""
     if not where.is_dir():
-        raise UserError(f"unlabelled is {str(where)!r}: no such folder; give a folder of images")
+        raise UserError(
+            f"unlabelled is {str(where)!r}: no such folder; give a folder of images with --unlabeled, its new place if "
+            "it has moved"
+        )
     images = find_images([where])
     return Listing(tuple(images), (None,) * len(images))
 

@@ -98,8 +98,11 @@ def _other_kinds(kinds: dict[str, int]) -> str:
 
 
 def holds_runs(folder: Path) -> bool:
-    """Whether ``folder`` is the folder of a run, or one of its folders is."""
-    return _is_run(folder) or any(_is_run(folder / e.name) for e in _entries(folder) if leads_to(e.is_dir))
+    """Whether ``folder`` is the folder of a run, or has one in it at any depth; links are followed one level deep."""
+    if _is_run(folder):
+        return True
+    inside = [entry for entry in _entries(folder) if leads_to(entry.is_dir)]
+    return any((_is_run if entry.is_symlink() else holds_runs)(folder / entry.name) for entry in inside)
 
 
 def leads_to(kind: Callable[[], bool]) -> bool:

@@ -118,7 +118,7 @@ def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_b
     wanted: list[Path] = []
     for place in places:
         if place == Path("-"):
-            wanted += [Path(line) for line in map(str.strip, listed) if line]
+            wanted += [Path(line.rstrip("\r\n")) for line in listed if line.strip()]
         else:
             wanted.append(place)
     if not wanted:
@@ -148,7 +148,7 @@ def _read(path: Path) -> NDArray[Any]:
             # Not numpy.load, which does not close a file that it cannot read.
             return np.lib.format.open_memmap(path, mode="r")
     except (OSError, EOFError, ValueError, TypeError) as error:
-        raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.save") from error
+        raise UserError(f"cannot read {path}: {reason(error)}; write a plain array with numpy.save") from error
     with open_npz(path) as content:
         rows: NDArray[Any] = content[find_inputs(path, content.files)]
         return rows

@@ -97,6 +97,8 @@ def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
     name = (row["path"] or "").strip()
     if not name:
         raise UserError("the path is empty; give one or delete the line")
+    if "\0" in name:
+        raise UserError(f"the path {name!r} has a zero byte in it; save the file as UTF-8 text")
     image = folder / name
     if must_exist and not image.is_file():
         relative = "paths are relative to the CSV's folder"

@@ -1,6 +1,7 @@
 """The choice of labelled items: k per class by seed, the same on every machine, stored with the run."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from normatch.data.holdout import stratified
 from normatch.errors import UserError
 from normatch.seeding import permutation
 
-__all__ = ["Split", "digest", "digest_of_test", "draw_split", "files_of"]
+__all__ = ["Split", "digest", "digest_of_files", "digest_of_test", "draw_split", "files_of"]
 
 Indices = NDArray[np.int64]
 
@@ -61,7 +62,8 @@ def draw_split(
     validating = stratified(truth, validation, seed, "validation")
     free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
     if fold is None:
-        each = _labels_per_class(labels, len(classes))
+        least = int(np.bincount(truth[free], minlength=len(classes)).min())
+        each = _labels_per_class(labels, len(classes), least)
         labelled = np.sort(
             np.concatenate([_draw(free[truth[free] == c], each, seed, c, classes) for c in range(len(classes))])
         )
@@ -103,6 +105,17 @@ def digest_of_test(corpus: Corpus) -> str | None:
     return None if test is None else _digest(test.classes, [test.labels], [test])
 
 
+def digest_of_files(corpus: Corpus) -> str | None:
+    """A number for the names of all training files in their order; None if items are not files.
+
+    Of files outside the data's folder, whose folder may move, only their own names count.
+    """
+    if corpus.train.files is None:
+        return None
+    names = [os.path.basename(name) if os.path.isabs(name) else name for name in corpus.train.files.tolist()]
+    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+
+
 def _digest(classes: tuple[str, ...], labels: Sequence[Indices], parts: Sequence[Dataset]) -> str:
     inputs = [part.inputs[:: 1 + len(part.inputs) // SAMPLE] for part in parts if part.files is None]
     found = hashlib.sha256(repr(classes).encode(errors="backslashreplace"))
@@ -123,11 +136,12 @@ def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[
     return members[permutation(len(members), seed, "split", c)[:each]]
 
 
-def _labels_per_class(labels: int | None, classes: int) -> int | None:
+def _labels_per_class(labels: int | None, classes: int, least: int) -> int | None:
+    """``labels`` divided by the number of classes, of which the smallest has ``least`` items to draw from."""
     if labels is None:
         return None
     if labels < classes or labels % classes:
-        near = max(1, labels // classes) * classes
+        near = max(1, min(labels // classes, least)) * classes
         raise UserError(f"labels is {labels}: give a multiple of the {classes} classes, such as {near}")
     return labels // classes
 

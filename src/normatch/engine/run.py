@@ -13,7 +13,7 @@ from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
-from normatch.data.split import digest, digest_of_test, files_of
+from normatch.data.split import digest, digest_of_files, digest_of_test, files_of
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, read_object, replacing, write_json
 from normatch.locks import take
@@ -153,9 +153,11 @@ class Run:
         return self.files in ({}, files_of(self.split, corpus))
 
     def has_data_of(self, corpus: Corpus) -> bool:
-        """Whether ``corpus`` has the run's labels and, where items are not files, its inputs; True for runs that were
-        started before this was stored."""
-        return self._read("split.json").get("digest") in (None, digest(self.split, corpus))
+        """Whether ``corpus`` has the run's labels and its inputs or, where these are files, their names in the same
+        order; True for runs that were started before this was stored."""
+        stored = self._read("split.json")
+        numbers = {"digest": digest(self.split, corpus), "digest_of_files": digest_of_files(corpus)}
+        return all(stored.get(name) in (None, number) for name, number in numbers.items())
 
     @property
     def digest_of_test(self) -> str | None:
@@ -261,8 +263,12 @@ def _about(split: Split, corpus: Corpus | None) -> dict[str, Any]:
     """What split.json says of the data of a split besides positions."""
     if corpus is None:
         return {}
-    files, of_test = files_of(split, corpus), digest_of_test(corpus)
-    found = {"files": files, "digest": digest(split, corpus), "digest_of_test": of_test}
+    found = {
+        "files": files_of(split, corpus),
+        "digest": digest(split, corpus),
+        "digest_of_files": digest_of_files(corpus),
+        "digest_of_test": digest_of_test(corpus),
+    }
     return {name: value for name, value in found.items() if value}
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from normatch.config import Config, flat, must_be_config, to_json
@@ -122,11 +123,21 @@ def _train(
             loop.diagnosis.replay(run.metrics())
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)
-        except Exception:
+        except Exception as error:
             if new and (loop is None or not loop.step.done):
                 shutil.rmtree(run.path, ignore_errors=True)
+            if _is_lack_of_memory(error):
+                raise UserError(
+                    f"there is too little memory for batch {job.config.batch} with ratio {job.config.ratio}: lower "
+                    "--batch, --ratio or --image-size"
+                ) from error
             raise
         _finish(run, loop)
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """torch has a type for it on a GPU only."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _must_match(run: Run, config: Config) -> None:

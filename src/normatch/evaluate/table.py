@@ -111,9 +111,9 @@ def _text(value: object) -> str:
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
-def _escaped(item: str | int) -> str | int:
-    """The name of an item with invalid text replaced by escapes, as in CSV."""
-    return item.encode(errors="backslashreplace").decode() if isinstance(item, str) else item
+def _escaped(value: object) -> object:
+    """A name of an item or class with invalid text replaced by escapes, as in CSV; anything else as it is."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
             waiting.clear()
 
     def write(rows: Sequence[Sequence[Any]]) -> None:
-        waiting.extend((_escaped(row[0]), *row[1:]) for row in rows)
+        waiting.extend(tuple(map(_escaped, row)) for row in rows)
         if len(waiting) >= ROW_GROUP:
             flush()
 

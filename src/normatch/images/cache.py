@@ -60,6 +60,10 @@ class Entry:
     bad: dict[int, str]
 
 
+class CacheError(UserError):
+    """Decoded images cannot be kept, which says nothing about the images."""
+
+
 class Cache:
     """The cache entries in one folder."""
 
@@ -121,7 +125,7 @@ class Cache:
                 part.unlink(missing_ok=True)
             self._tidy(path, form)
         except OSError as error:
-            raise UserError(
+            raise CacheError(
                 f"cannot write decoded images to {self.folder}: {reason(error)}; "
                 "set NORMATCH_CACHE to another folder, or give --no-cache"
             ) from error

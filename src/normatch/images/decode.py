@@ -38,7 +38,7 @@ VERSION = 3
 """Version of the decoding: part of the cache's keys, so increment it when decoded pixels or facts change."""
 
 SUFFIXES = frozenset(
-    {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pnm"}
+    {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 
 Channels = Literal[1, 3]

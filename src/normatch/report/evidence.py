@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Pool
+from normatch.data import Corpus, Dataset, Pool, Reading
+from normatch.data.reading import DEFAULT
 from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
@@ -17,6 +18,7 @@ from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
 from normatch.evaluate.calibration import soften
 from normatch.evaluate.score import held_out
+from normatch.images.cache import CacheError
 from normatch.inference import features
 from normatch.methods import methods
 from normatch.model import Model
@@ -99,11 +101,11 @@ class Evidence:
         return f"The data could not be read again: {self.gone}." if self.gone else otherwise
 
 
-def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Evidence:
+def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT) -> Evidence:
     """Read a finished run and, in the same way as for training, its data.
 
     Missing or changed data is not an error: ``gone`` then has the reason, and all that needs no data is still there.
-    It is one if ``moved`` says where the data is.
+    It is one if ``moved`` says where the data is, and so is a cache that cannot be written to.
     """
     run = Run.open(path)
     result, config = run.result, moved.applied_to(run.config.replace(device=device))
@@ -114,13 +116,13 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto") -> Eviden
     unlabelled: Predicted | None = None
     gone: str | None = None
     try:
-        corpus = with_test_set(config, open_corpus(config))
+        corpus = with_test_set(config, open_corpus(config, reading))
         must_be_the_same(run, corpus, model.spec, answers)
         predicted = _predict_all(run, corpus, model)
         if answers is not None and predicted[0] is not None:
             must_look_alike(run, corpus, predicted[0].logits.argmax(1), answers)
     except (UserError, OSError) as error:
-        if moved != STAYED:
+        if moved != STAYED or isinstance(error, CacheError):
             raise
         gone = str(error)
     else:

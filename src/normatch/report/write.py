@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from normatch.config import to_json
+from normatch.data import Reading
+from normatch.data.reading import DEFAULT
 from normatch.device import Device
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
@@ -25,6 +27,7 @@ def write_report(
     *,
     moved: Moved = STAYED,
     device: Device = "auto",
+    reading: Reading = DEFAULT,
     force: bool = False,
     tell: Callable[[str], object] = lambda _: None,
 ) -> Path:
@@ -37,7 +40,7 @@ def write_report(
     place = out or usual
     must_be_free(place, force=force or place.resolve() == usual.resolve())
     _must_be_a_page(place)
-    evidence = gather(run, moved, device)
+    evidence = gather(run, moved, device, reading)
     if evidence.gone is not None:
         if place.exists() and not force:
             raise UserError(
@@ -56,9 +59,11 @@ def _must_be_a_page(path: Path) -> None:
         raise UserError(f"{path} is to be an HTML page: give a name that ends in .html")
 
 
-def numbers_of(run: Path, *, moved: Moved = STAYED, device: Device = "auto") -> dict[str, Any]:
+def numbers_of(
+    run: Path, *, moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT
+) -> dict[str, Any]:
     """The numbers of the page of a run, JSON-ready."""
-    numbers: dict[str, Any] = to_json(examine(gather(run, moved, device)))
+    numbers: dict[str, Any] = to_json(examine(gather(run, moved, device, reading)))
     return numbers
 
 
