@@ -1,4 +1,5 @@
-"""Contrastive learning as fast.py tried it: SimCLR (Chen et al. 2020) before NorMatch, and during it."""
+"""Contrastive learning before and during NorMatch, as fast.py tried SimCLR (Chen et al. 2020), and few_labels.py a
+contrast of the views that NorMatch has anyway."""
 
 import math
 from pathlib import Path
@@ -15,7 +16,7 @@ from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.passes import embed
 from normatch.model import Model
 
-__all__ = ["Contrast", "Contrasting", "SimclrView", "Started", "add_methods", "nt_xent"]
+__all__ = ["Contrast", "Contrasting", "Likened", "SimclrView", "Started", "add_methods", "nt_xent"]
 
 TEMPERATURE = 0.5
 TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
@@ -134,6 +135,38 @@ class Contrasting(NorMatch):
         return outcome
 
 
+class Likened(NorMatch):
+    r"""NorMatch, and at first a contrast of its own views, which costs no other pass through the backbone.
+
+    .. math:: -\log \frac{\exp(q_i k_i / T)}{\sum_j \exp(q_i k_j / T)}
+
+    is its loss for the unit projections q of strong and k of weak views, the latter without gradients; the weight falls
+    from 1 to 0 by a cosine in the first ``until`` of the run. Images then keep to those that look like them before
+    there are names for them.
+    """
+
+    sharpness: ClassVar[float] = 0.1
+    """T"""
+    until: ClassVar[float] = 0.4
+
+    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
+        super().__init__(model, task, settings)
+        self.project = projector(model.backbone.features)
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        z_labelled, z_weak, z_strong = super().embed(batch)
+        q, k = normalize(self.project(torch.cat([z_strong, z_weak.detach()])).float()).chunk(2)
+        self.contrast = cross_entropy(q @ k.detach().T / self.sharpness, torch.arange(len(q), device=q.device))
+        return z_labelled, z_weak, z_strong
+
+    def forward(self, batch: Batch) -> Outcome:
+        outcome = super().forward(batch)
+        part = (batch.step / (self.until * self.task.steps)).clamp_max(1)
+        outcome.losses["contrast"] = (0.5 + 0.5 * torch.cos(math.pi * part)) * self.contrast
+        del self.contrast
+        return outcome
+
+
 class Started(NorMatch):
     """NorMatch from the backbone and head of a finished run, such as one of Contrast."""
 
@@ -151,4 +184,5 @@ class Started(NorMatch):
 def add_methods() -> None:
     methods.add("contrast", Contrast)
     methods.add("normatch-contrasting", Contrasting)
+    methods.add("normatch-likened", Likened)
     methods.add("normatch-started", Started)

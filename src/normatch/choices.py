@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from normatch.columns import aligned, counted
 from normatch.config import Config, flat, must_be_config, to_json
-from normatch.data import UNKNOWN, Corpus, Reading, Split, sources
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
 from normatch.data.balance import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.data.dataset import doubtful_names
 from normatch.data.folder import Listings
@@ -152,7 +152,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     _choose_network(choices, corpus, device)
     _choose_passes(choices)
     _choose_test_share(choices, corpus)
-    to_learn_from = with_test_set(choices.config, corpus)
+    to_learn_from = with_test_set(choices.config, _labels_of(corpus))
     split = draw(choices.config, to_learn_from)
     _choose_alignment(choices, to_learn_from, split)
     _choose_batch(choices, split, device)
@@ -162,6 +162,16 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
             ("augment.flip", "on", "a mirrored image keeps its class; --augment.no-flip where it does not")
         )
     return Plan(choices.config, corpus, _found(config, corpus, listings), tuple(choices.made))
+
+
+def _labels_of(corpus: Corpus) -> Corpus:
+    """The corpus without its inputs: to hold some out would copy all the others."""
+
+    def labels(part: Dataset) -> Dataset:
+        return dataclasses.replace(part, inputs=np.zeros((len(part), 0), np.float32))
+
+    test = None if corpus.test is None else labels(corpus.test)
+    return dataclasses.replace(corpus, train=labels(corpus.train), test=test)
 
 
 def _must_be_learnable(config: Config, fixed: frozenset[str], outline: Corpus) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 
 from normatch.engine import train
 from normatch.methods.parts.groups import OptimConfig
+from tests.conftest import make_method
 from tests.docs.scripts import brief, load_script, noise, put_registries_back
 
 
@@ -79,3 +81,28 @@ def test_a_run_can_start_from_the_network_of_another(contrast: ModuleType, tmp_p
     for name in weights:
         torch.testing.assert_close(started[name], first[name])
         assert not torch.allclose(plain[name], first[name])
+
+
+def test_views_of_an_image_are_likened_at_first(contrast: ModuleType, tmp_path: Path) -> None:
+    lines = list(train(brief("normatch-likened", 10), tmp_path / "run", corpus=noise()).metrics())
+    losses = [line["loss/contrast"] for line in lines if "loss" in line]
+    assert all(loss > 0 for loss in losses[:4])
+    assert losses[4:] == [0.0] * 6
+
+
+def test_the_contrast_of_views_equals_numpy(contrast: ModuleType) -> None:
+    features = torch.randn(3, 6, 4, requires_grad=True)
+    z_labelled, z_weak, z_strong = features
+    method: Any = make_method("normatch")
+    method.__class__ = contrast.Likened
+    method.project = torch.nn.Identity()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contrast.NorMatch, "embed", lambda *_: (z_labelled, z_weak, z_strong))
+        assert all(map(torch.equal, method.embed(None), (z_labelled, z_weak, z_strong)))
+    q, k = (z.detach().numpy() / np.linalg.norm(z.detach().numpy(), axis=1, keepdims=True) for z in (z_strong, z_weak))
+    e = np.exp(q @ k.T / 0.1)
+    assert method.contrast.item() == pytest.approx(-np.log(np.diag(e) / e.sum(1)).mean(), rel=1e-4)
+    method.contrast.backward()
+    assert features.grad is not None
+    assert not features.grad[:2].any()
+    assert features.grad[2].any()

@@ -161,6 +161,17 @@ def claims() -> list[str]:
     caught, afresh, shallow = ({step: 100 * told for step, told in run["evaluations"]} for run in with_ops)
     believed = with_ops[0]["pseudo-labels right, and above 0.95"][-1]
     freed = {step: 100 * told for step, told in in_six[1]["curves"]["test/accuracy"]}
+    few = {
+        (labels, way, step): [
+            100 * dict(run["evaluations"])[step]
+            for run in read_json(RESULTS / "digits-few-labels.json")["runs"]
+            if (run["labels"], run["method"]) == (labels, way)
+        ]
+        for labels in (10, 20, 40)
+        for way in ("normatch", "normatch-likened")
+        for step in (200, 600)
+    }
+    of_few = {key: statistics.mean(accuracies) for key, accuracies in few.items()}
     wine = sorted(of_features("NorMatch", "wine"))
     alone, *others = (
         statistics.mean(of_features(estimator, "CIFAR-10 features"))
@@ -248,6 +259,12 @@ def claims() -> list[str]:
         f"rose from {freed[45056]:.1f} to {freed[49152]:.1f} % between 45,056 and 49,152",
         f"WRN-28-2 reaches {last(afresh):.1f} % in 34,816 steps",
         f"`quick-resnet` has {last(shallow):.1f} % after 32,768",
+        f"with 10 labels {of_few[10, 'normatch-likened', 200]:.1f} % against {of_few[10, 'normatch', 200]:.1f} after "
+        f"200 steps, and not in the end: {of_few[10, 'normatch-likened', 600]:.1f} ± "
+        f"{statistics.stdev(few[10, 'normatch-likened', 600]):.1f} % against {of_few[10, 'normatch', 600]:.1f} ± "
+        f"{statistics.stdev(few[10, 'normatch', 600]):.1f}; with 20 labels {of_few[20, 'normatch-likened', 600]:.1f} "
+        f"against {of_few[20, 'normatch', 600]:.1f}, with 40 {of_few[40, 'normatch-likened', 600]:.1f} against "
+        f"{of_few[40, 'normatch', 600]:.1f}",
         f"(NorMatch {wine[0]:.1f} there, {wine[1]:.1f} to {wine[-1]:.1f} on the others)",
         f"features {'nothing' if max(others) <= alone else 'something'} gained over the labels alone",
         f"by {leads[0]:.1f} points (FixMatch) and {leads[1]:.1f} (NorMatch)",

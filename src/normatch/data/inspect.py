@@ -37,6 +37,7 @@ class _Items:
     labels: Sequence[str | None]
     testing: NDArray[np.bool_]
     inputs: NDArray[Any]
+    """Those of the training items; of files, of the others too."""
     facts: NDArray[Any]
     bad: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
@@ -134,7 +135,7 @@ def _from_corpus(corpus: Corpus) -> _Items:
         [f"{name}[{i}]" for name, part in parts for i in range(len(part))],
         [None if label == UNKNOWN else classes[label] for _, part in parts for label in part.labels.tolist()],
         np.concatenate([np.full(len(part), name == "test") for name, part in parts]),
-        np.concatenate([part.inputs for _, part in parts]),
+        corpus.train.inputs,
         np.concatenate([_facts(part.inputs) for _, part in parts]),
         corpus.skipped,
         classes,

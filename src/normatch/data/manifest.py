@@ -13,7 +13,7 @@ from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
 
-__all__ = ["list_manifest", "list_paths"]
+__all__ = ["NO_CLASS", "list_manifest", "list_paths"]
 
 EXAMPLE = ("cats/1.png", "cat")
 

@@ -19,7 +19,7 @@ NOT_FINITE = "not-finite"
 
 SETTLED = 5
 """Epochs (but at most half of the run) before pseudo-labels are judged: an untrained network names few classes, and
-NorMatch's flow learns with full weight only from its fifth epoch on."""
+NorMatch's flow learns with full weight only after its fifth epoch."""
 
 EARLIEST = 100
 """Step before which no run is judged, however short its epochs: a trial of a few steps proves nothing."""

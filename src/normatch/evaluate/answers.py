@@ -14,7 +14,17 @@ from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.model import ModelSpec
 
-__all__ = ["Answers", "HeldOut", "On", "must_be_labelled_alike", "must_be_the_same", "must_fit", "read_answers"]
+__all__ = [
+    "Answers",
+    "HeldOut",
+    "On",
+    "more_than_rounding",
+    "must_be_labelled_alike",
+    "must_be_the_same",
+    "must_fit",
+    "must_look_alike",
+    "read_answers",
+]
 
 HeldOut = Literal["test", "validation"]
 """The kinds of held-out items."""

@@ -8,7 +8,7 @@ from normatch.flow import fused
 from normatch.flow.coupling import CouplingStack
 from normatch.flow.mixture import GaussianMixture, MeansInit
 
-__all__ = ["NormalizingFlowClassifier"]
+__all__ = ["PUBLISHED_DROPOUT", "NormalizingFlowClassifier"]
 
 # The rate in the published code, which uses dropout in the first epoch only.
 PUBLISHED_DROPOUT = 0.5

@@ -31,7 +31,7 @@ from normatch.images.decode import VERSION, Form
 from normatch.images.facts import FACTS
 from normatch.locks import take
 
-__all__ = ["Cache", "Entry", "Part", "Rows", "cache_folder", "describe_cache", "files_of"]
+__all__ = ["Cache", "CacheError", "Entry", "Part", "Rows", "cache_folder", "describe_cache", "files_of"]
 
 SUFFIX, PART = ".decoded", ".part"
 TAIL = struct.Struct("<QI8s")

@@ -75,9 +75,11 @@ def compare(paths: Sequence[Path]) -> Comparison:
     if len(paths) < 2:
         raise UserError(f"{counted(len(paths), 'run')} given: compare needs at least two")
     runs = [Run.open(path) for path in paths]
-    twice = next((path for i, path in enumerate(paths) if path.resolve() in [p.resolve() for p in paths[:i]]), None)
-    if twice is not None:
-        raise UserError(f"{twice} is given twice: name each run once")
+    given: set[Path] = set()
+    for path in paths:
+        if path.resolve() in given:
+            raise UserError(f"{path} is given twice: name each run once")
+        given.add(path.resolve())
     names = _names(paths)
     rows = tuple(_compared_run(name, run) for name, run in zip(names, runs, strict=True))
     places = [_resolved(run.config) for run in runs]
@@ -86,7 +88,9 @@ def compare(paths: Sequence[Path]) -> Comparison:
     defaults = [flat(to_json(config.replace(settings=Settings()))) for config in places]
     differing = [field for field in fields if _differs(field, configs, defaults)]
     answers = [read_answers(run, read_spec(run.path / "model.json").classes) for run in runs]
-    sides = [_Side(*side) for side in zip(names, runs, answers, strict=True)]
+    files = [run.files.get("test") for run in runs]
+    digests = [run.digest_of_test for run in runs]
+    sides = [_Side(*side) for side in zip(names, runs, places, answers, files, digests, strict=True)]
     return Comparison(
         runs=rows,
         same_data=len({config.data for config in places}) == 1,
@@ -195,7 +199,11 @@ class _Side(NamedTuple):
 
     name: str
     run: Run
+    config: Config
+    """With its places resolved."""
     answers: Answers | None
+    files: list[str] | None
+    digest: str | None
 
 
 def _match(first: _Side, second: _Side) -> Match:
@@ -209,19 +217,18 @@ def _match(first: _Side, second: _Side) -> Match:
 
 def _why_not_comparable(first: _Side, second: _Side) -> str | None:
     """Why two runs do not have the same test items (same data, same draw, same classes); None if they have."""
-    a, b = _resolved(first.run.config), _resolved(second.run.config)
+    a, b = first.config, second.config
     if first.answers is None or second.answers is None:
-        name, run, _ = first if first.answers is None else second
-        lost = run.result["evaluated_on"] == "test"
-        return f"{name} has no {PREDICTIONS if lost else 'labelled test items'}"
+        without = first if first.answers is None else second
+        lost = without.run.result["evaluated_on"] == "test"
+        return f"{without.name} has no {PREDICTIONS if lost else 'labelled test items'}"
     if a.data != b.data:
         return f"their data differs: {a.data} and {b.data}"
     if a.test_share != b.test_share or (a.test_share and a.seed != b.seed):
         return "their test items were drawn by different seeds or shares"
     # A label more draws other pictures, of which there may be as many of each class.
-    files = [side.run.files.get("test") for side in (first, second)]
-    numbers = [side.run.digest_of_test for side in (first, second)]
-    others = any(None not in pair and pair[0] != pair[1] for pair in (files, numbers))
+    known = ((first.files, second.files), (first.digest, second.digest))
+    others = any(None not in pair and pair[0] != pair[1] for pair in known)
     one, other = first.answers, second.answers
     same = np.array_equal(one.items, other.items) and np.array_equal(one.labels, other.labels)
     return "their test items differ: the data was changed between the two" if others or not same else None

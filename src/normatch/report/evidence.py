@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Pool, Reading
+from normatch.data import Corpus, Dataset, HostPool, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus, with_test_set
@@ -168,7 +168,7 @@ def _predict_all(run: Run, corpus: Corpus, model: Model) -> tuple[Predicted | No
 def _predict(
     model: Model, which: Literal["test", "validation", "unlabelled"], items: NDArray[np.int64], dataset: Dataset
 ) -> Predicted:
-    z = features(model, Pool(dataset, model.normalise.mean.device).inputs)
+    z = features(model, HostPool(dataset).inputs)  # on a GPU, all of them might not fit
     flow = model.flow
     auxiliary = model.auxiliary[0](z).float().softmax(1) if len(model.auxiliary) else None
     return Predicted(
