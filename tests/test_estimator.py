@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -204,6 +205,21 @@ def test_missing_values_of_tables_are_named(mark: object, says: str) -> None:
     fitted = NorMatchClassifier(**QUICK).fit(IMAGES[:30], np.array(["cat", "dog", -1] * 10, dtype=object))
     with pytest.raises(UserError, match=f"y holds {says}: give the number -1 where the class is not known"):
         fitted.score(IMAGES[:30], y)
+
+
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was() -> None:
+    """New classes with the old network would give wrong names without a word."""
+    model = NorMatchClassifier(**QUICK)
+    with pytest.raises(UserError, match="steps is 0"):
+        model.set_params(steps=0).fit(IMAGES[:60], DIGITS.target[:60])
+    with pytest.raises(NotFittedError):
+        model.predict(IMAGES[:5])
+    model.set_params(**QUICK).fit(IMAGES[:60], DIGITS.target[:60])
+    before = model.predict_proba(IMAGES[:5])
+    with pytest.raises(UserError, match="steps is 0"):
+        model.set_params(steps=0).fit(DIGITS.data[:60, :10], np.arange(60) % 2)
+    np.testing.assert_array_equal(model.predict_proba(IMAGES[:5]), before)
+    assert len(model.classes_) == 10
 
 
 def test_minus_one_among_strings_is_no_class() -> None:

@@ -371,6 +371,9 @@ WRONG = {
     "an array file that is none": Wrong(
         "train --data x.npz", "x.npz is not an .npz file, or is damaged: write", and_file("x.npz", "hello")
     ),
+    "one label for all": Wrong(
+        "train --data x.npz", "labels are of shape (): give one", arrays(x=vectors(), y=np.int64(1))
+    ),
     "not a number": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.nan), y=Y)),
     "infinity": Wrong("train --data x.npz", "not finite", arrays(x=vectors(np.inf), y=Y)),
     "too few array labels": Wrong("train --data x.npz", "one int64 for each of the 20", arrays(x=vectors(), y=Y[:7])),

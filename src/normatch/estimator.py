@@ -127,7 +127,23 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
 
         If y has fewer than two classes besides −1, then −1 is taken as a class too and no item is unlabelled, because
         scikit-learn's two classes may be −1 and 1; a warning says so. Among strings it is an error.
+
+        A fit that fails, or is interrupted, leaves the estimator as it was.
         """
+        before = self._fitted()
+        try:
+            return self._fit(X, y)
+        except BaseException:
+            for name in self._fitted():
+                delattr(self, name)
+            self.__dict__.update(before)
+            raise
+
+    def _fitted(self) -> dict[str, Any]:
+        """The attributes that a fit has set."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")}
+
+    def _fit(self, X: Any, y: Any) -> "_Classifier":
         inputs = self._inputs(X, reset=True)
         if y is None:
             raise UserError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -142,7 +158,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
                 f"y holds only {only!s} besides {UNKNOWN}: {UNKNOWN} is taken as a class, and no item as unlabelled; "
                 f"label items of a second class if {UNKNOWN} means unlabelled, or give the class another number",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
             known = np.ones(len(labels), dtype=bool)
         if not known.any():

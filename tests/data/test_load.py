@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from normatch.data import data_root, find_images, load_corpus
+from normatch.data import UNKNOWN, data_root, find_images, load_corpus
 from normatch.data.load import find_listings, passed_over
 from normatch.data.manifest import list_paths
 from normatch.errors import UserError
@@ -368,3 +368,20 @@ def test_arrays_that_are_no_test_set_are_passed_over(tmp_path: Path) -> None:
     x, labels = np.zeros((6, 4), np.float32), np.arange(6) % 2
     np.savez(tmp_path / "x.npz", x=x, y=labels, values=x, latest=x, valid=labels, val_score=np.float32(0.5))
     assert len(load_corpus(str(tmp_path / "x.npz")).train) == 6
+
+
+def test_blanks_before_quotes_are_no_part_of_a_value(tmp_path: Path) -> None:
+    """The quotes would be, and an empty label in quotes a class."""
+    for name in ("1, 2.png", "b.png", "c.png"):
+        save_png(tmp_path / name, random_bytes(9, 9, 3))
+    (tmp_path / "list.csv").write_text('path, label\n"1, 2.png", "cat"\n"b.png", "dog"\n"c.png", ""\n')
+    train = load_corpus(str(tmp_path / "list.csv")).train
+    assert train.classes == ("cat", "dog")
+    assert train.labels.tolist() == [0, 1, UNKNOWN]
+
+
+def test_a_picture_is_listed_once_however_its_path_is_written(tmp_path: Path) -> None:
+    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
+    for other in ("ape/../ape/1.png", tmp_path / "ape" / "1.png"):
+        (tmp_path / "list.csv").write_text(f"path,label\nape/1.png,cat\n{other},dog\n")
+        assert "is listed already on line 2 as 'cat', now as 'dog'; delete one" in complaint(tmp_path / "list.csv")

@@ -60,6 +60,20 @@ def test_table_1_is_filled_from_end_to_end(tmp_path: Path, capsys: pytest.Captur
     assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
+def test_a_damaged_result_is_said_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ["reproduce", "table3", "--data", "digits", "--budget", "2steps", "--device", "cpu", "--out", str(tmp_path)]
+    assert main([*grid, "--seeds", "0"]) == 0
+    damaged = next((tmp_path / "results").glob("*.json"))
+    damaged.write_text('{"a')
+    runs = sorted(path.parent.name for path in tmp_path.rglob("config.json"))
+    capsys.readouterr()
+    assert main([*grid, "--seeds", "1"]) == 2
+    assert damaged.name in capsys.readouterr().err
+    assert sorted(path.parent.name for path in tmp_path.rglob("config.json")) == runs
+
+
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "table3", *QUICK, "--out", str(tmp_path / "grid"), "--dry-run"]) == 0
     said = capsys.readouterr().out

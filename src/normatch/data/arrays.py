@@ -113,7 +113,10 @@ def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
     if labels.dtype.kind not in "iu":
         raise UserError(f"labels are {labels.dtype}: give whole numbers from 0, and -1 where the class is not known")
     # Keras' labels of CIFAR are a column.
-    return (labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels).astype(np.int64)
+    column = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if column.ndim != 1:
+        raise UserError(f"labels are of shape {labels.shape}: give one whole number for each input")
+    return column.astype(np.int64)
 
 
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:

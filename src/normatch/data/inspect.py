@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
+from normatch.columns import counted, on_one_line
 from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, doubtful_names
 from normatch.data.folder import Listings
@@ -91,10 +91,11 @@ def describe(report: dict[str, Any]) -> str:
         small, large = ("×".join(map(str, sizes[which])) for which in ("smallest", "largest"))
         lines.append(f"  sizes   {small} to {large}, median of the shorter side {sizes['median_side']:g}")
         lines.append(f"  modes   {', '.join(f'{mode} {n:,}' for mode, n in modes.items())}")
-    width = max((len(entry["name"]) for entry in report["classes"]), default=0)
+    names = [on_one_line(entry["name"]) for entry in report["classes"]]
+    width = max(map(len, names), default=0)
     lines += [
-        f"  {entry['name']:<{width}}  train {entry['train']:>6,}  test {entry['test']:>6,}"
-        for entry in report["classes"]
+        f"  {name:<{width}}  train {entry['train']:>6,}  test {entry['test']:>6,}"
+        for name, entry in zip(names, report["classes"], strict=True)
     ]
     lines += [f"! {line}" for line in report["remarks"]]
     lines += _named("unreadable, and left out of training with --on-bad-image skip", report["unreadable"])

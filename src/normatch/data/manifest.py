@@ -4,6 +4,7 @@ A column ``split`` says which images are to test on.
 """
 
 import csv
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,25 +51,29 @@ def list_paths(path: Path, on_bad: OnBad = "stop") -> list[Path]:
 def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[Row], Values]) -> dict[Path, Values]:
     """The images that ``path`` lists, each with what ``read`` returns for its row."""
     found: dict[Path, Values] = {}
-    lines: dict[Path, int] = {}
+    lines: dict[str, tuple[int, Path]] = {}
+    """Of each file, by its absolute path, the line that lists it and its path there."""
     begins = 1
     try:
         # utf-8-sig, because spreadsheets often write a byte-order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file, strict=True)
+            # A blank before a quote would make the quotes part of the value.
+            rows = csv.DictReader(file, strict=True, skipinitialspace=True)
             rows.fieldnames = _columns(path, rows.fieldnames or (), columns)
             for row in rows:
                 if _is_blank(row):  # as spreadsheets write below a table
                     continue
                 try:
                     image, values = _image(path.parent, row, must_exist=on_bad == "stop"), read(row)
-                    if image in lines:
-                        pairs = zip(found[image], values, strict=True)
+                    place = os.path.abspath(image)
+                    if place in lines:
+                        line, before = lines[place]
+                        pairs = zip(found[before], values, strict=True)
                         was = "".join(f" as {then!r}, now as {now!r}" for then, now in pairs if then != now)
-                        raise UserError(f"{image} is listed already on line {lines[image]}{was}; delete one of the two")
+                        raise UserError(f"{image} is listed already on line {line}{was}; delete one of the two")
                 except UserError as error:
                     raise UserError(f"{path}, line {rows.line_num}: {error}") from None
-                found[image], lines[image] = values, rows.line_num
+                found[image], lines[place] = values, (rows.line_num, image)
                 begins = rows.line_num + 1
     except csv.Error as error:
         # Not the line where the parser gave up: after a quote that is never closed, that is the file's last.

@@ -39,6 +39,7 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
         for run in plan.runs:
             if run.finished and not _result_file(plan, run).is_file():
                 _keep_result(plan, run)
+        write_page(plan)  # Before hours of training: a result that cannot be read would stop it after the first run.
         failed = []
         for run, succeeded in _trained(plan.to_do, plan):
             if run.finished or _diverged(run):
