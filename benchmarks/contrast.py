@@ -145,8 +145,7 @@ class Likened(NorMatch):
     there are names for them.
     """
 
-    sharpness: ClassVar[float] = 0.1
-    """T"""
+    temperature: ClassVar[float] = 0.1
     until: ClassVar[float] = 0.4
 
     def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
@@ -156,7 +155,7 @@ class Likened(NorMatch):
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         z_labelled, z_weak, z_strong = super().embed(batch)
         q, k = normalize(self.project(torch.cat([z_strong, z_weak.detach()])).float()).chunk(2)
-        self.contrast = cross_entropy(q @ k.detach().T / self.sharpness, torch.arange(len(q), device=q.device))
+        self.contrast = cross_entropy(q @ k.detach().T / self.temperature, torch.arange(len(q), device=q.device))
         return z_labelled, z_weak, z_strong
 
     def forward(self, batch: Batch) -> Outcome:

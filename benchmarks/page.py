@@ -168,7 +168,7 @@ def ways() -> str:
 
 def fast() -> str:
     """The search for a recipe of minutes, in the order of its runs."""
-    return _search(CHOICES, _is_first)
+    return _search(CHOICES, lambda run: run["choice"] in CHOICES and not _is_variant(run))
 
 
 def variants() -> str:
@@ -184,11 +184,6 @@ def ceilings() -> str:
 def deeper() -> str:
     """The paper's network with 40 labels."""
     return _search(DEEPER, lambda run: run["labels"] == 40 and run["choice"] in DEEPER)
-
-
-def _is_first(run: dict[str, Any]) -> bool:
-    """Whether a run is of the search that ended with the recipe."""
-    return run["choice"] in CHOICES and not _is_variant(run)
 
 
 def _is_variant(run: dict[str, Any]) -> bool:
