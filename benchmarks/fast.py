@@ -15,6 +15,7 @@ from typing import Any
 
 import contrast
 import numpy as np
+import succession
 from tried import add_what_was_tried
 
 from normatch import recipes
@@ -53,6 +54,8 @@ ADAPTIVE: Changes = ONEHOT | STRONG | {"settings.adaptive": True}
 MORE_DECAY: Changes = {"optim.weight_decay": 1e-3}
 THEN: Changes = LARGE_STEPS | TO_ZERO | {"settings.decide_after": 0.6, "settings.adaptive": True}
 THREE_OPS: Changes = {"augment.ops": 3}
+DEEP_SUCCESSOR: Changes = THREE_OPS | {"backbone": "wrn-28-2", "method": "normatch-successor"}
+ADAPTIVE_SUCCESSOR: Changes = ONEHOT | DEEP_SUCCESSOR | {"settings.adaptive": True}
 LATE_384: Changes = {"backbone": "quick-resnet-late-384"}
 LATE_512: Changes = {"backbone": "quick-resnet-late-512"}
 ALL: Changes = QUICK_ALONE | TO_ZERO | {"optim.lr": 0.1, "method": "all-labels", "batch": 256}
@@ -91,6 +94,9 @@ CHOICES: dict[str, Changes] = {
     "wrn-28-2-three-ops": THEN | THREE_OPS | {"backbone": "wrn-28-2"},
     "wrn-144-three-ops": THEN | THREE_OPS | {"backbone": "wrn-144"},
     "wrn-28-2-adaptive": ADAPTIVE | THREE_OPS | {"backbone": "wrn-28-2"},
+    "successor": THEN | DEEP_SUCCESSOR,
+    "successor-adaptive": ADAPTIVE_SUCCESSOR,
+    "successor-adaptive-early": ADAPTIVE_SUCCESSOR | {"method": "normatch-successor-early"},
     "mirrored": THEN | THREE_OPS | {"method": "normatch-mirrored"},
     "together": THEN | THREE_OPS | {"method": "normatch-together"},
     "all": ALL,
@@ -170,20 +176,25 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=12)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder, for --start")
-    parser.add_argument("--start", type=Path, help="the folder of the kept run that 'started' starts from")
+    parser.add_argument("--start", type=Path, help="the folder of the kept run that is continued")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file that outcomes are added to")
     given = parser.parse_args()
-    if "started" in given.choices and given.start is None:
-        parser.error("the choice 'started' needs --start, the folder of a run of 'contrast' made with --keep")
+    continued = [choice for choice in given.choices if choice == "started" or choice.startswith("successor")]
+    if continued and given.start is None:
+        parser.error(f"the choice {continued[0]!r} needs --start, the folder of an earlier run made with --keep")
     contrast.Started.start = given.start
     add_what_was_tried()
     corpus = held_out(open_corpus(recipes.cifar10().replace(data_root=given.data_root)))
+    predecessor = None if given.start is None else succession.Predecessor(given.start, corpus.train)
+    succession.Successor.before = predecessor
     for choice in given.choices:
         config = config_of(choice, given.labels, given.seed, given.steps, given.evaluations)
         config = config.replace(data_root=given.data_root, device=given.device)
         with contextlib.nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
             run = train(config, Path(folder) / config.name, progress=Lines(config.name), corpus=corpus, turns=in_turn)
             found = outcome(choice, run, corpus.train.classes)
+        if predecessor is not None and choice.startswith("successor"):
+            found |= predecessor.facts
         with in_turn("writing"):
             before = read_json(given.out) if given.out.exists() else {"what": WHAT, "runs": []}
             write_json(given.out, before | {"runs": [*before["runs"], found]})

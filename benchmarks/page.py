@@ -118,6 +118,12 @@ DEEPER = {
     "wrn-28-2-three-ops": "WRN-28-2",
     "wrn-28-2-adaptive": "WRN-28-2; one-hot, strongly augmented labels, adaptive weights from the start",
 }
+SUCCESSION = {
+    "three-ops": "the predecessor: `quick-resnet`, the recipe's choice",
+    "successor": "WRN-28-2, told for 40 % of the run, soft until 60 %",
+    "successor-adaptive": "WRN-28-2, told for 40 % of the run",
+    "successor-adaptive-early": "WRN-28-2, told for 15 % of the run",
+}
 
 
 def digits() -> str:
@@ -183,7 +189,26 @@ def ceilings() -> str:
 
 def deeper() -> str:
     """The paper's network with 40 labels."""
-    return _search(DEEPER, lambda run: run["labels"] == 40 and run["choice"] in DEEPER)
+    return _search(DEEPER, lambda run: run["labels"] == 40 and run["choice"] in DEEPER and not _succeeds(run))
+
+
+def succession() -> str:
+    """Fresh networks that are told at first what another is surest of, each after the run that told it."""
+    rows = [["row", "choice", "label seed", "steps", "minutes of steps", "held-out accuracy (%)"]]
+    for row, run in enumerate(filter(_succeeds, read_json(RESULTS / "cifar10-fast-choices.json")["runs"]), 1):
+        cells = [str(run["seed"]), f"{run['steps']:,}", f"{_minutes(run):.1f}", f"{100 * run['accuracy']:.1f}"]
+        rows.append([str(row), SUCCESSION[run["choice"]], *cells])
+    return markdown(rows)
+
+
+def _succeeds(run: dict[str, Any]) -> bool:
+    """Whether a run has a predecessor, or is one: those have the only 40,960 steps."""
+    return run["choice"] in SUCCESSION and (run["choice"] != "three-ops" or run["steps"] == 40_960)
+
+
+def _minutes(run: dict[str, Any]) -> float:
+    minutes: float = run["steps"] / run["steps_per_second"] / 60
+    return minutes
 
 
 def _is_variant(run: dict[str, Any]) -> bool:
@@ -193,8 +218,7 @@ def _is_variant(run: dict[str, Any]) -> bool:
 def _search(names: dict[str, str], wanted: Callable[[dict[str, Any]], bool]) -> str:
     rows = [["row", "choice", "labels", "steps", "steps/s", "minutes of steps", "held-out accuracy (%)"]]
     for row, run in enumerate(filter(wanted, read_json(RESULTS / "cifar10-fast-choices.json")["runs"]), 1):
-        minutes = run["steps"] / run["steps_per_second"] / 60
-        cells = [f"{run['labels']:,}", f"{run['steps']:,}", f"{run['steps_per_second']:.0f}", f"{minutes:.1f}"]
+        cells = [f"{run['labels']:,}", f"{run['steps']:,}", f"{run['steps_per_second']:.0f}", f"{_minutes(run):.1f}"]
         rows.append([str(row), names[run["choice"]], *cells, f"{100 * run['accuracy']:.1f}"])
     return markdown(rows)
 
@@ -258,7 +282,7 @@ def paper() -> str:
     return "\n".join(parts).rstrip("\n")
 
 
-OF_THE_SEARCH = (fast, variants, ceilings, deeper)
+OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession)
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table for table in (digits, features, passes, ways, *OF_THE_SEARCH, speed, views, paper)
 }

@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 import contrast
+import succession
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
@@ -228,6 +229,7 @@ class Uneven(WideResNet):
 
 def add_what_was_tried() -> None:
     contrast.add_methods()
+    succession.add_methods()
     methods.add("normatch-sharp", Sharp)
     methods.add("normatch-decided", Decided)
     methods.add("normatch-taught", Taught)

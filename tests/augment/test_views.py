@@ -123,6 +123,7 @@ def test_vector_views() -> None:
     assert torch.equal(strong[strong != 3.0], weak[strong != 3.0])
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning")  # torch 2.11's, when it is imported
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (20,)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_apply_compiles_without_a_break(shape: tuple[int, ...], kind: str) -> None:

@@ -1,5 +1,6 @@
 """The page of results is what its files say."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +94,11 @@ def last(evaluations: dict[int, float]) -> float:
     return evaluations[max(evaluations)]
 
 
+def minutes_of(run: dict[str, Any]) -> float:
+    """Of its steps and evaluations, without the start."""
+    return float(run["steps"] / run["steps_per_second"] / 60)
+
+
 def has_ops(run: dict[str, Any]) -> bool:
     """Whether it is a run of the search with other strong views: those with 40 labels came after the recipe."""
     return "augment.ops" in run["changes"]
@@ -158,7 +164,16 @@ def claims() -> list[str]:
     pairs = [ceilings[choice, 10240] for choice in ("all-222", "all-331")]
     assert max(pairs) < narrow
     deep = varied["wrn-28-2-three-ops"]
-    caught, afresh, shallow = ({step: 100 * told for step, told in run["evaluations"]} for run in with_ops)
+    caught, afresh, shallow = ({step: 100 * told for step, told in run["evaluations"]} for run in with_ops[:3])
+    teachers = {run["seed"]: run for run in with_ops[3:] if run["choice"] == "three-ops"}
+    heirs = {run["seed"]: run for run in with_ops[3:] if run["choice"] == "successor-adaptive-early"}
+    courses = {seed: {step: 100 * told for step, told in run["evaluations"]} for seed, run in heirs.items()}
+    surpassed = min(step for step, told in courses[101].items() if told > 100 * teachers[101]["accuracy"])
+    passed_on = {seed: [100 * right for right in run["told, right, and of the surest"]] for seed, run in heirs.items()}
+    mistaken = [run["confusion: rows are the truth"] for run in (teachers[100], heirs[100])]
+    for course in courses.values():
+        steps = sorted(course)
+        assert [round(course[steps[len(steps) * n // 3]]) for n in (1, 2)] == [87, 90]
     believed = with_ops[0]["pseudo-labels right, and above 0.95"][-1]
     freed = {step: 100 * told for step, told in in_six[1]["curves"]["test/accuracy"]}
     few = {
@@ -259,6 +274,17 @@ def claims() -> list[str]:
         f"rose from {freed[45056]:.1f} to {freed[49152]:.1f} % between 45,056 and 49,152",
         f"WRN-28-2 reaches {last(afresh):.1f} % in 34,816 steps",
         f"`quick-resnet` has {last(shallow):.1f} % after 32,768",
+        f"frees it: {last(courses[100]):.1f} % in {minutes_of(teachers[100]) + minutes_of(heirs[100]):.1f} minutes "
+        f"of steps, its predecessor's included, which ended at {100 * teachers[100]['accuracy']:.1f} %",
+        f"took {mistaken[0][0][2]} of 500 held-out airplanes for birds, and {mistaken[0][2][0]} birds for airplanes; "
+        f"of its pseudo-labels {passed_on[100][0]:.1f} % are right, of those that it passed on "
+        f"{passed_on[100][1]:.1f} %. In row 4 it is {mistaken[1][0][2]} and {mistaken[1][2][0]}.",
+        f"the start is better, {100 * teachers[101]['accuracy']:.1f} %, with {passed_on[101][1]:.1f} % of what is "
+        f"passed on right, and the end is not: WRN-28-2 needs {surpassed:,} of its steps to be better than its "
+        f"predecessor, and gains {last(courses[101]) - 100 * teachers[101]['accuracy']:.1f} points in "
+        f"{minutes_of(heirs[101]):.1f} minutes",
+        f"had {100 * tested[196608]:.1f} % while the rate was still at "
+        f"{0.03 * math.cos(7 / 16 * math.pi * 196608 / 307200):.3f}",
         f"with 10 labels {of_few[10, 'normatch-likened', 200]:.1f} % against {of_few[10, 'normatch', 200]:.1f} after "
         f"200 steps, and not in the end: {of_few[10, 'normatch-likened', 600]:.1f} ± "
         f"{statistics.stdev(few[10, 'normatch-likened', 600]):.1f} % against {of_few[10, 'normatch', 600]:.1f} ± "
