@@ -63,6 +63,33 @@ def test_a_damaged_description_is_named(content: str, run: Path, tmp_path: Path)
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("shape", [1, 8, "x"]),
+        ("classes", [1, 2]),
+        ("mean", ["a"]),
+        ("backbone", 4),
+        ("head", None),
+        ("head", {"kind": "tree"}),
+        ("auxiliary", [{"layers": 1.5}]),
+    ],
+)
+def test_a_description_of_other_types_is_named(field: str, value: object, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    content = json.loads((run / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps(content | {field: value}))
+    with pytest.raises(UserError, match=r"model\.json cannot be read \(\w+ is .*\): restore it or train again"):
+        normatch.load(tmp_path)
+
+
+def test_a_finished_run_that_has_lost_its_model_is_not_to_be_continued(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"is finished, but has no model\.safetensors: restore it or train again$"):
+        normatch.load(tmp_path)
+
+
 def test_an_unfinished_run_is_named(tiny_config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unfinished = Run.create(tmp_path / "run", tiny_config, prepare(tiny_config).split).path
     for verb in (["predict", str(unfinished), "x.png"], ["export", str(unfinished)]):

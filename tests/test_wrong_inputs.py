@@ -489,8 +489,8 @@ WRONG = {
         "digits",
     ),
     "no run to score": Wrong("eval nowhere", "nowhere is no run"),
-    "an unfinished run to score": Wrong(
-        "eval run", "run is not finished (it has no model.json)", removed("model.json"), "digits"
+    "a run to score that has lost its model": Wrong(
+        "eval run", "run is finished, but has no model.json: restore it", removed("model.json"), "digits"
     ),
     "predictions that end early": Wrong(
         "report run",
@@ -549,7 +549,7 @@ WRONG = {
     "no run to report": Wrong("report nowhere", "nowhere is no run"),
     "one run to compare with nothing": Wrong("compare nowhere", "compare needs at least two"),
     "no run to predict with": Wrong("predict nowhere x.png", "nowhere"),
-    "an unfinished run to predict with": Wrong(
+    "a run to predict with that has lost its model": Wrong(
         "predict run pets", "has no model.safetensors", both(pets, removed("model.safetensors")), "digits"
     ),
     "nothing to predict": Wrong("predict run x.png", "no such file or folder: x.png", uses="digits"),
@@ -608,6 +608,60 @@ WRONG = {
         replaced("result.json", b"{}"),
         "digits",
     ),
+    "a result that is no number": Wrong(
+        "report run",
+        "run/result.json cannot be read (accuracy is 'good'): restore it",
+        edited("result.json", lambda result: result | {"accuracy": "good"}),
+        "digits",
+    ),
+    "counts that are none": Wrong(
+        "report run",
+        "run/result.json cannot be read (label_counts is [1]): restore it",
+        edited("result.json", lambda result: result | {"label_counts": [1]}),
+        "digits",
+    ),
+    "a metric without a step": Wrong(
+        "report run",
+        "run/metrics.jsonl cannot be read (a line is no record of a step): restore it",
+        replaced("metrics.jsonl", b'{"loss": 1.0}\n'),
+        "digits",
+    ),
+    "a metric that is a word": Wrong(
+        "report run",
+        "run/metrics.jsonl cannot be read (a line is no record of a step): restore it",
+        replaced("metrics.jsonl", b'{"step": 1, "loss": "low"}\n'),
+        "digits",
+    ),
+    "warnings that are a number": Wrong(
+        "report run",
+        "run/warnings.json cannot be read (it holds a int, not a list): restore it",
+        replaced("warnings.json", b"5"),
+        "digits",
+    ),
+    "a warning that is a number": Wrong(
+        "report run",
+        "run/warnings.json cannot be read (it holds a int, not an object): restore it",
+        replaced("warnings.json", b"[5]"),
+        "digits",
+    ),
+    "a warning without a remedy": Wrong(
+        "train --out run --resume",
+        "run/warnings.json cannot be read (it has no remedy): restore it",
+        replaced("warnings.json", b'[{"name": "collapse", "step": 1, "message": "one class takes all"}]'),
+        "digits",
+    ),
+    "positions that are none": Wrong(
+        "eval run",
+        "run/split.json cannot be read (ValueError('labelled has something else than positions')): restore it",
+        edited("split.json", lambda split: split | {"labelled": [-1]}),
+        "digits",
+    ),
+    "names of files that are none": Wrong(
+        "eval run",
+        "run/split.json cannot be read (files is 5): restore it",
+        edited("split.json", lambda split: split | {"files": 5}),
+        "digits",
+    ),
     "a result that is a list": Wrong(
         "eval run",
         "run/result.json cannot be read (it holds a list, not an object)",
@@ -656,6 +710,7 @@ WRONG = {
     "a budget in words": Wrong("reproduce table1 --budget soon", "budget is 'soon': give full, 300, quick"),
     "a budget of nothing": Wrong("reproduce table1 --budget 0", "budget is '0'"),
     "a budget of no steps": Wrong("reproduce table1 --budget 0steps", "budget is '0steps'"),
+    "a rate that grows": Wrong("train --optim.power -1", "optim.power is -1.0: give a positive number"),
     "a rate that turns negative": Wrong("train --optim.cosine 0.8", "optim.cosine is 0.8: give a number from 0"),
     "a seed twice": Wrong("reproduce table1 --seeds 0 0", "seeds are 0 0: give different numbers"),
     "a seed below 0": Wrong("reproduce table1 --seeds 1 -2", "seeds are 1 -2: give different numbers from 0 on"),

@@ -43,6 +43,9 @@ def fits(given: Any, hint: Any) -> bool:
     if kind in (tuple, list):
         hints = elements(hint, len(given)) if isinstance(given, kind) else None
         return hints is not None and len(hints) == len(given) and all(map(fits, given, hints))
+    if kind is dict:
+        of_name, of_value = typing.get_args(hint)
+        return isinstance(given, dict) and all(fits(n, of_name) and fits(v, of_value) for n, v in given.items())
     if isinstance(given, bool) and hint in (int, float):
         return False
     if dataclasses.is_dataclass(hint):

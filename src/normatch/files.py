@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from normatch.errors import UserError
 from normatch.locks import take
 
-__all__ = ["FULL", "must_be_free", "read_json", "read_object", "replacing", "write_json"]
+__all__ = ["FULL", "alone", "must_be_free", "naming", "read_json", "read_object", "replacing", "write_json"]
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -26,24 +26,35 @@ def replacing(path: Path) -> Iterator[Path]:
     write over each other.
     """
     part = path.with_name(f".{path.name}.part")
-    with _alone(part, path):
+    with alone(part, path), naming(path):
         try:
             yield part
             with part.open("rb") as written:
                 os.fsync(written.fileno())
             os.replace(part, path)
-        except BaseException as error:
+        except BaseException:
             # Not after a success: the name may be another process's by then.
             part.unlink(missing_ok=True)
-            # The error of a full disk does not name the file.
-            if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
-                error.filename = str(path)
             raise
 
 
 @contextmanager
-def _alone(part: Path, path: Path) -> Iterator[None]:
-    """Create ``part`` and hold its lock, for as long as it has that name."""
+def naming(path: Path) -> Iterator[None]:
+    """Errors of a full disk in the block, which do not name the file, are of ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def alone(part: Path, path: Path) -> Iterator[None]:
+    """Create ``part``, which is to become ``path``, and hold its lock for as long as it has that name.
+
+    UserError if another process holds it.
+    """
     while True:
         lock = take(part)
         if lock is None:

@@ -1,5 +1,6 @@
 """A model on disk: the weights in ``model.safetensors``, its :class:`ModelSpec` in ``model.json``."""
 
+import typing
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -7,10 +8,11 @@ from safetensors.torch import load_file, save
 from torch import contiguous_format
 
 import normatch
+from normatch.annotations import fits, remedy
 from normatch.config import from_json, to_json
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_object, replacing, write_json
-from normatch.model import Model, ModelSpec
+from normatch.model import HeadSpec, Model, ModelSpec
 
 __all__ = ["load_model", "read_spec", "save_model"]
 
@@ -42,6 +44,8 @@ def load_model(folder: Path) -> Model:
 
 
 def _missing(folder: Path, name: str) -> str:
+    if (folder / "result.json").is_file():
+        return f"{folder} is finished, but has no {name}: restore it or train again"
     if (folder / "config.json").is_file():
         return f"{folder} is not finished (it has no {name}): continue it with {resume_command(folder)}"
     return f"{folder} has no {name}: give the folder of a finished run"
@@ -60,6 +64,16 @@ def read_spec(path: Path) -> ModelSpec:
             f"{FORMAT} only, install the version that wrote it"
         )
     try:
-        return from_json(ModelSpec, content)
+        spec = from_json(ModelSpec, content)
+        _must_fit(spec)
+        for head in (spec.head, *spec.auxiliary):
+            _must_fit(head)
     except (AttributeError, TypeError, UserError) as error:
         raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
+    return spec
+
+
+def _must_fit(spec: ModelSpec | HeadSpec) -> None:
+    for name, hint in typing.get_type_hints(type(spec)).items():
+        if not fits(getattr(spec, name), hint):
+            raise UserError(f"{name} is {getattr(spec, name)!r}: {remedy(hint)}")

@@ -1,9 +1,11 @@
 """Downloads from a server of our own: whole, resumed, cut off, wrong, and from nowhere."""
 
+import gc
 import hashlib
 import http.server
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +30,13 @@ class Server:
     """A wrong answer to a request for a part."""
     cut: int | None = None
     """Hang up after so many bytes."""
-    length: bool = True
+    length: str | None = ""
+    """What it says of the length; the truth if empty, nothing if None."""
+    elsewhere: str | None = None
+    """Where it sends to."""
+    began: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event | None = None
+    """What it waits for after the first bytes."""
     asked: list[str | None] = field(default_factory=list)
 
 
@@ -43,6 +51,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             state.asked.append(wanted)
             if self.path != "/thing.bin":
                 self.send_error(404)
+                return
+            if state.elsewhere is not None:
+                self.send_response(302)
+                self.send_header("Location", state.elsewhere)
+                self.end_headers()
                 return
             start = 0
             if wanted and state.ranges:
@@ -59,9 +72,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             else:
                 self.send_response(200)
             body = CONTENT[start:]
-            if state.length:
-                self.send_header("Content-Length", str(len(body)))
+            if state.length is not None:
+                self.send_header("Content-Length", state.length or str(len(body)))
             self.end_headers()
+            state.began.set()
+            if state.go_on is not None:
+                state.go_on.wait(20)
             self.wfile.write(body[: state.cut])
 
         def log_message(self, *_: object) -> None:
@@ -166,9 +182,39 @@ def test_wrong_checksum(server: Server, tmp_path: Path) -> None:
 
 
 def test_nothing_is_published_about_the_file(server: Server, tmp_path: Path) -> None:
-    server.length = False
+    server.length = None
     (path,) = get(source(server.url, md5=None, size=None), tmp_path)
     assert path.read_bytes() == CONTENT
+
+
+def test_a_length_that_is_no_number_is_not_believed(server: Server, tmp_path: Path) -> None:
+    server.length = "many"
+    (path,) = get(source(server.url), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # urllib leaves a connection open
+@pytest.mark.parametrize("elsewhere", ["http://[", "ftp://127.0.0.1:9/thing.bin", "file:///thing.bin"])
+def test_a_server_that_sends_to_nowhere(server: Server, tmp_path: Path, elsewhere: str) -> None:
+    server.elsewhere = elsewhere
+    assert f"cannot download {server.url}: " in complaint(source(server.url), tmp_path)
+    assert list((tmp_path / "thing").iterdir()) == []
+    gc.collect()
+
+
+def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
+    server.go_on = threading.Event()
+    with ThreadPoolExecutor(1) as first:
+        fetched = first.submit(get, source(server.url), tmp_path)
+        try:
+            assert server.began.wait(20)
+            message = complaint(source(server.url), tmp_path)
+        finally:
+            server.go_on.set()
+        (path,) = fetched.result()
+    assert message.startswith(f"{path} is being written by another process: wait for it")
+    assert path.read_bytes() == CONTENT
+    assert len(server.asked) == 1
 
 
 def test_not_found(server: Server, tmp_path: Path) -> None:
@@ -184,6 +230,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     message = complaint(source("http://127.0.0.1:9/thing.bin"), tmp_path)
     assert "cannot download http://127.0.0.1:9/thing.bin" in message
     assert f"by hand and put it in {tmp_path / 'thing'}" in message
+    assert list((tmp_path / "thing").iterdir()) == []
 
 
 def test_nothing_to_download(tmp_path: Path) -> None:

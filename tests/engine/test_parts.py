@@ -1,8 +1,8 @@
 """The engine's parts against NumPy and plain torch."""
 
+import io
 import math
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import nn
 
 from normatch.config import Config
 from normatch.data import Dataset
-from normatch.engine import checkpoint
+from normatch.engine import checkpoint, events
 from normatch.engine.average import Average
 from normatch.engine.curves import pseudo_label_curves
 from normatch.engine.job import _grey_levels, _statistics
@@ -36,6 +36,13 @@ def test_cosine(step: int) -> None:
         assert cosine(torch.tensor(step), 1000, angle).item() == expected
 
 
+@pytest.mark.parametrize("step", [0, 1, 500, 999, 1000])
+def test_the_square_of_a_quarter_period_is_half_a_period(step: int) -> None:
+    expected = pytest.approx((1 + math.cos(math.pi * step / 1000)) / 2, rel=1e-4, abs=1e-7)
+    assert cosine(torch.tensor(step), 1000, 0.5, power=2).item() == expected
+    assert cosine(torch.tensor(step), 1000, 0.5, power=1.5).item() >= 0
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_statistics_of_images_do_not_depend_on_how_they_are_counted(channels: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (11, 4, 5, channels), dtype=np.uint8)
@@ -52,13 +59,14 @@ def optimisers_of(groups: list[Group], optim: OptimConfig | None = None) -> Opti
     return Optimisers(groups, names, optim or OptimConfig(), total=10, device=torch.device("cpu"))
 
 
-def test_optimisers_follow_plain_torch() -> None:
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_optimisers_follow_plain_torch(power: float) -> None:
     """SGD with Nesterov momentum, AdamW with clipping, both on the cosine, against torch's unfused loops."""
     torch.manual_seed(0)
     start = [torch.randn(4, 3), torch.randn(3)]
     ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
     groups = [Group([ours[0]], "sgd", 0.1, 0.01), Group([ours[1]], "adamw", 0.01, 0.02, clip=0.5)]
-    optimisers = optimisers_of(groups, OptimConfig())
+    optimisers = optimisers_of(groups, OptimConfig(power=power))
     sgd = torch.optim.SGD([theirs[0]], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
     adamw = torch.optim.AdamW([theirs[1]], lr=0.01, weight_decay=0.02, foreach=False)
     for step in range(6):
@@ -67,7 +75,7 @@ def test_optimisers_follow_plain_torch() -> None:
             for p, g in zip(params, gradients, strict=True):
                 p.grad = g.clone()
         optimisers.step(torch.tensor(step))
-        factor = math.cos(7 * math.pi / 16 * step / 10)
+        factor = math.cos(7 * math.pi / 16 * step / 10) ** power
         assert theirs[1].grad is not None
         theirs[1].grad *= min(1.0, 0.5 / (theirs[1].grad.norm().item() + 1e-6))
         for optimiser, rate in ((sgd, 0.1), (adamw, 0.01)):
@@ -407,7 +415,28 @@ def test_events_of_steps_that_are_done_again_are_dropped(tmp_path: Path, resumed
         with RunRecorder(tmp_path, begin) as recorder:
             for step in steps:
                 recorder.write(step, {"loss": 1.0})
-        time.sleep(1.1)  # files of events are told apart by the second
     events = EventAccumulator(str(tmp_path / "events"))
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == [10, 20, 30, 40]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("file", ["metrics.jsonl", "events"])
+def test_a_full_disk_is_told_with_the_file(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if file == "events":
+        full = io.BufferedWriter(io.FileIO("/dev/full", "wb"))
+        monkeypatch.setattr(events, "_new_file", lambda folder: (folder, full))
+    else:
+        (tmp_path / file).symlink_to("/dev/full")
+    threads = threading.active_count()
+    with pytest.raises(OSError, match="No space left") as caught, RunRecorder(tmp_path, 0) as recorder:
+        recorder.write(1, {"loss": 1.0})
+    assert caught.value.filename == str(tmp_path / file)
+    assert threading.active_count() == threads
+
+
+def test_two_files_of_events_in_a_second_are_two(tmp_path: Path) -> None:
+    for _ in range(3):
+        with RunRecorder(tmp_path, 0) as recorder:
+            recorder.write(1, {"loss": 1.0, "classes": [0.5, 0.5], "none": None})
+    assert len(list((tmp_path / "events").iterdir())) == 3

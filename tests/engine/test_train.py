@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_is_named(tiny_config: Config, tmp_path: Path) -> N
         train(tiny_config, run.path, resume=True)
 
 
-def test_a_checkpoint_with_one_wrong_bit_is_damaged_and_an_older_one_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_with_one_wrong_bit_is_damaged(tmp_path: Path) -> None:
     tensors = {"a/half": torch.ones(3, dtype=torch.bfloat16), "a/none": torch.ones(0), "b": torch.ones(2, 2).t()}
     checkpoint.save(tmp_path, 5, tensors)
     file = tmp_path / "step-00000005.safetensors"
@@ -277,8 +277,21 @@ def test_a_checkpoint_with_one_wrong_bit_is_damaged_and_an_older_one_is_read(tmp
     file.write_bytes(content)
     with pytest.raises(UserError, match=r"step-00000005.safetensors is damaged \(its checksum is another\)"):
         checkpoint.load_latest(tmp_path)
-    file.write_bytes(save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
-    assert checkpoint.load_latest(tmp_path) is not None
+
+
+def test_a_checkpoint_of_another_step_and_what_is_no_checkpoint_are_named(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 5, {"a": torch.ones(3)})
+    file, later = (tmp_path / f"step-0000000{step}.safetensors" for step in (5, 6))
+    shutil.copy(file, later)
+    with pytest.raises(UserError, match=r"step-00000006.safetensors is damaged \(its checksum is another\)"):
+        checkpoint.load_latest(tmp_path)
+    later.write_bytes(save_tensors({"a": torch.ones(3)}))
+    with pytest.raises(UserError, match=r"step-00000006.safetensors is damaged \(its checksum is another\)"):
+        checkpoint.load_latest(tmp_path)
+    later.unlink()
+    later.mkdir()
+    with pytest.raises(UserError, match=r"step-00000006.safetensors is damaged \(.*\): restore it, or remove it"):
+        checkpoint.load_latest(tmp_path)
 
 
 def test_a_checkpoint_of_other_code_is_named(tiny_config: Config, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from normatch.cli import main
 from normatch.engine import train
 from normatch.engine.run import Moved
 from normatch.errors import UserError
-from normatch.evaluate.score import score_run, unlike_before
+from normatch.evaluate.score import describe, score_run, unlike_before
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
 from tests.data.original_formats import save_png
@@ -168,3 +168,11 @@ def test_scores_unlike_those_at_the_end_are_remarked_on(tmp_path: Path, capsys: 
         write_report(run, device="cpu", force=True, tell=told.append)
         assert [("100 test items are predicted otherwise now" in words) for words in told] == [True] * changed
     assert unlike_before(run, {"evaluated_on": "validation", "n": 100, "accuracy": 0.0}) is None
+
+
+def test_names_of_classes_stay_on_their_line() -> None:
+    entry = {"n": 3, "precision": 1.0, "recall": 0.5}
+    names = ("cat\nn 9", "dog\x1b[2J")
+    report = {"accuracy": 0.5, "n": 6, "evaluated_on": "test", "per_class": [entry | {"name": name} for name in names]}
+    _, *lines = describe(report).split("\n")
+    assert [line.split("  ")[1] for line in lines] == [r"cat\nn 9", r"dog\x1b[2J"]

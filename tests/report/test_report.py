@@ -305,6 +305,12 @@ def test_warnings_of_the_run_are_shown(runs: dict[str, Path], tmp_path: Path) ->
     words = " ".join(check_page(write_report(run, device="cpu")).words)
     for part in ("collapse", "step 8", "one class <takes> all", "lower the rate"):
         assert part in words
+    (run / "split.json").write_text("[]")
+    told: list[str] = []
+    with pytest.raises(UserError, match=r"split\.json cannot be read"):
+        write_report(run, device="cpu", force=True, tell=told.append)
+    assert told == [], "a damaged run is not lost data"
+    shutil.copy(runs["supervised"] / "split.json", run)
     (run / "warnings.json").write_text("[{")
     with pytest.raises(UserError, match=r"warnings\.json cannot be read"):
         write_report(run, device="cpu")

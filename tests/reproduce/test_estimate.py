@@ -44,6 +44,13 @@ def test_speeds_that_were_measured_before_memory_was_are_still_known(tmp_path: P
     assert paces.of("digits-40") == Pace(1.0, 2.0, 3.0, None)
 
 
+@pytest.mark.parametrize("content", ["{", "[1]", "\x80"])
+def test_speeds_that_cannot_be_read_are_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "pace.json").write_bytes(content.encode("latin1"))
+    with pytest.raises(UserError, match=r"pace\.json cannot be read \(.+\): delete it, and the speeds in it are"):
+        Paces(tmp_path / "pace.json", device="cpu").of("digits-40")
+
+
 def test_two_callers_at_once_measure_once_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, measured = tmp_path / "grid" / "pace.json", []
 

@@ -125,7 +125,7 @@ def test_curves_are_the_records_to_the_last_step(run: Run, result: Result) -> No
 def test_what_is_no_finite_number_is_on_no_curve(run: Run, tmp_path: Path) -> None:
     lines: list[dict[str, Any]] = [
         {"step": 1, "loss": 2.0, "pseudo/confident": 0.25, "pseudo/classes": [0.5, 0.5]},
-        {"step": 2, "loss": float("nan"), "pseudo/confident": 0.75, "note": "words"},
+        {"step": 2, "loss": float("nan"), "pseudo/confident": 0.75},
         {"step": 3, "loss": float("inf"), "pseudo/confident": None},
     ]
     write_result(altered(run, tmp_path / "copy", lines), tmp_path / "copy.json", 22)

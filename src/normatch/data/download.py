@@ -10,6 +10,7 @@ from pathlib import Path
 from normatch.data.checksum import md5_of, verify
 from normatch.data.source import Archive, Source
 from normatch.errors import UserError, reason
+from normatch.files import alone
 
 __all__ = ["DownloadProgress", "get"]
 
@@ -43,41 +44,45 @@ def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress
         progress(archive.name, target.stat().st_size, target.stat().st_size)
         return target
     part = folder / f"{archive.name}.part"
-    _download(archive, part, progress)
-    if archive.md5 is not None:
-        actual = md5_of(part)
-        if actual != archive.md5:
-            part.unlink()
-            raise UserError(
-                f"{archive.url} has a wrong checksum: the md5 of what came is {actual}, but {archive.md5} is "
-                f"published; it was deleted: try again, or put the right file in {folder}"
-            )
-    os.replace(part, target)
+    with alone(part, target):
+        try:
+            _download(archive, part, progress)
+        finally:
+            if not part.stat().st_size:
+                part.unlink()
+        if archive.md5 is not None:
+            actual = md5_of(part)
+            if actual != archive.md5:
+                part.unlink()
+                raise UserError(
+                    f"{archive.url} has a wrong checksum: the md5 of what came is {actual}, but {archive.md5} is "
+                    f"published; it was deleted: try again, or put the right file in {folder}"
+                )
+        os.replace(part, target)
     return target
 
 
 def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
     """Complete the partial file ``part``, resuming at its end if the server supports that."""
-    here = part.stat().st_size if part.exists() else 0
+    here = part.stat().st_size
     by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
     try:
         with _request(archive.url, here) as response:
             start = _start(response, here)
-            length = response.headers.get("Content-Length")
-            total = start + int(length) if length else archive.size
+            total = archive.size if response.length is None else start + response.length
             done = _append(response, archive.name, part, start, total, progress)
     except urllib.error.HTTPError as error:
         error.close()
         if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             # Nothing left to send: the part is complete or, if longer than the file, wrong and downloaded again.
             if error.headers.get("Content-Range") != f"bytes */{here}":
-                part.unlink()
+                os.truncate(part, 0)
                 _download(archive, part, progress)
             return
         raise UserError(
             f"cannot download {archive.url}: HTTP status {error.code} ({error.reason}); {by_hand}"
         ) from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last for an address that is none
         raise UserError(f"cannot download {archive.url}: {reason(error)}; {by_hand}") from error
     if total is not None and done < total:
         raise UserError(
@@ -90,7 +95,9 @@ def _request(url: str, start: int) -> http.client.HTTPResponse:
     if start:
         headers["Range"] = f"bytes={start}-"
     response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
-    assert isinstance(response, http.client.HTTPResponse)
+    if not isinstance(response, http.client.HTTPResponse):
+        response.close()
+        raise http.client.HTTPException(f"the server sends to {response.url}, which is no web page")
     return response
 
 

@@ -36,9 +36,15 @@ class Split:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Split":
-        return cls(
-            **{name: np.asarray(value[name], dtype=np.int64) for name in ("labelled", "unlabelled", "validation")}
-        )
+        """ValueError if there is something else than positions."""
+        return cls(**{name: _positions(name, value[name]) for name in ("labelled", "unlabelled", "validation")})
+
+
+def _positions(name: str, value: Any) -> Indices:
+    found = np.asarray(value)
+    if found.ndim != 1 or (len(found) and (found.dtype.kind != "i" or found.min() < 0)):
+        raise ValueError(f"{name} has something else than positions")
+    return found.astype(np.int64)
 
 
 def draw_split(

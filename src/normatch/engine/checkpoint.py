@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 from normatch.files import replacing
 
 __all__ = ["Writer", "load_latest", "newest_step", "save"]
 
 CHECKSUM = "checksum"
-"""The key of a checkpoint's metadata."""
+"""The key of a checkpoint's metadata. There is but one: safetensors writes several in any order."""
 
 NAME = re.compile(r"step-(\d+)\.safetensors")
 
@@ -59,7 +59,7 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
     path = folder / f"step-{step:08d}.safetensors"
     with replacing(path) as part:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        part.write_bytes(save_tensors(whole, {CHECKSUM: _checksum(whole)}))
+        part.write_bytes(save_tensors(whole, {CHECKSUM: _checksum(step, whole)}))
     leftovers = folder.glob(".step-*.safetensors.part")
     for other in (*leftovers, *(file for earlier, file in _steps(folder).items() if earlier != step)):
         other.unlink()
@@ -75,18 +75,19 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
         with safe_open(found[step], framework="pt") as file:
             expected = (file.metadata() or {}).get(CHECKSUM)
         tensors = load_file(found[step])
-        if expected not in (None, _checksum(tensors)):  # None in older ones
+        if expected != _checksum(step, tensors):
             raise SafetensorError("its checksum is another")
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise UserError(
-            f"checkpoint {found[step]} is damaged ({error}): restore it, or remove it to train from the start again"
+            f"checkpoint {found[step]} is damaged ({reason(error)}): restore it, or remove it to train from the start "
+            "again"
         ) from error
     return step, tensors
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    """Of names and values."""
-    found = 0
+def _checksum(step: int, tensors: dict[str, Tensor]) -> str:
+    """Of the step, names and values."""
+    found = zlib.crc32(str(step).encode())
     for name in sorted(tensors):
         value = tensors[name].reshape(-1).view(torch.uint8).numpy().data
         found = zlib.crc32(value, zlib.crc32(name.encode(), found))

@@ -4,16 +4,20 @@ import json
 import os
 import re
 import shutil
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import normatch
+from normatch.annotations import fits
 from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
 from normatch.data.split import digest, digest_of_files, digest_of_test, files_of
+from normatch.engine.diagnosis import Alarm
+from normatch.engine.meter import Record
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_json, read_object, replacing, write_json
 from normatch.locks import take
@@ -48,11 +52,27 @@ class Moved(NamedTuple):
 
 STAYED = Moved()
 
-RESULT = (
-    *("accuracy", "evaluated_on", "n", "method", "labels", "seed"),
-    *("steps", "seconds", "hardware", "date", "versions"),
-)
-"""What every ``result.json`` has."""
+RESULT: dict[str, Any] = {
+    "accuracy": float | None,
+    "evaluated_on": str | None,
+    "n": int,
+    "method": str,
+    "labels": int,
+    "seed": int,
+    "steps": int,
+    "seconds": float,
+    "hardware": str,
+    "date": str,
+    "versions": dict[str, str],
+    "skipped": list,
+}
+"""What every ``result.json`` has, and of which type."""
+
+SINCE: dict[str, Any] = {"label_counts": dict[str, int], "labels_by_class": dict[str, int]}
+"""What results of earlier versions lack."""
+
+WARNING = typing.get_type_hints(Alarm)
+"""What every warning in ``warnings.json`` has."""
 
 
 class Run:
@@ -145,7 +165,11 @@ class Run:
     @property
     def files(self) -> dict[str, list[str]]:
         """The names of the labelled, validation and test files; empty if items are not files."""
-        files: dict[str, list[str]] = self._read("split.json").get("files", {})
+
+        def read(path: Path) -> Any:
+            return _checked({"files": {}} | read_object(path), {"files": dict[str, list[str]]})["files"]
+
+        files: dict[str, list[str]] = self._read("split.json", read)
         return files
 
     def has_files_of(self, corpus: Corpus) -> bool:
@@ -175,10 +199,12 @@ class Run:
         """The content of ``result.json``: accuracy of the final averaged weights, steps, time, hardware, and so on."""
         if not self.finished:
             raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
-        result: dict[str, Any] = self._read("result.json")
-        missing = next((name for name in RESULT if name not in result), None)
-        if missing is not None:
-            raise UserError(f"{self.path / 'result.json'} cannot be read (it has no {missing}): restore it")
+
+        def read(path: Path) -> dict[str, Any]:
+            result = read_object(path)
+            return _checked(result, RESULT | {name: hint for name, hint in SINCE.items() if name in result})
+
+        result: dict[str, Any] = self._read("result.json", read)
         return result
 
     @property
@@ -210,9 +236,16 @@ class Run:
     @property
     def warnings(self) -> list[dict[str, Any]]:
         """The warnings raised during training: name, step, message and remedy of each."""
+
+        def read(path: Path) -> list[dict[str, Any]]:
+            content = read_json(path)
+            if not isinstance(content, list):
+                raise ValueError(f"it holds a {type(content).__name__}, not a list")
+            return [_checked(warning, WARNING) for warning in content]
+
         warnings: list[dict[str, Any]] = []
         if (self.path / "warnings.json").is_file():
-            warnings = self._read("warnings.json", read_json)
+            warnings = self._read("warnings.json", read)
         return warnings
 
     def _read(self, name: str, read: Callable[[Path], Any] = read_object) -> Any:
@@ -227,9 +260,9 @@ class Run:
         if not path.is_file():
             return
         try:
-            with path.open(encoding="utf-8") as lines:
+            with path.open("rb") as lines:
                 for line in lines:
-                    yield json.loads(line)
+                    yield _record(line)
         except ValueError as error:
             raise _unreadable(path, error) from error
 
@@ -246,7 +279,7 @@ class Run:
         damage: ValueError | None = None
         for line in path.read_bytes().splitlines(keepends=True):
             try:
-                at = _step_of(line)
+                at: int = _record(line)["step"]
             except ValueError as error:
                 damage = damage or error
                 continue
@@ -272,12 +305,24 @@ def _about(split: Split, corpus: Corpus | None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def _step_of(line: bytes) -> int:
-    """The step of a line of ``metrics.jsonl``; ValueError if the line is incomplete or no record."""
+def _record(line: bytes) -> dict[str, Any]:
+    """The content of a line of ``metrics.jsonl``; ValueError if the line is incomplete or no record."""
     record = json.loads(line.decode("utf-8"))
-    if not line.endswith(b"\n") or not isinstance(record, dict) or not isinstance(record.get("step"), int):
+    if not line.endswith(b"\n") or not fits(record, Record) or not isinstance(record.get("step"), int):
         raise ValueError("a line is no record of a step")
-    return int(record["step"])
+    return dict(record)
+
+
+def _checked(content: Any, hints: dict[str, Any]) -> dict[str, Any]:
+    """The content; ValueError if it is no object, or a field of it is missing or of another type."""
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not an object")
+    for name, hint in hints.items():
+        if name not in content:
+            raise ValueError(f"it has no {name}")
+        if not fits(content[name], hint):
+            raise ValueError(f"{name} is {content[name]!r}")
+    return content
 
 
 def _unreadable(path: Path, error: ValueError) -> UserError:

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.columns import on_one_line
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
@@ -77,12 +78,12 @@ def _held_out_files(run: Run, corpus: Corpus, on: On) -> tuple[HeldOut, Dataset]
 
 def describe(report: dict[str, Any]) -> str:
     """The scores as text."""
-    width = max(len(entry["name"]) for entry in report["per_class"])
+    names = [on_one_line(entry["name"]) for entry in report["per_class"]]
+    width = max(map(len, names))
     lines = [describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"])]
     lines += [
-        f"  {entry['name']:<{width}}  n {entry['n']:>5}  "
-        f"precision {entry['precision']:6.1%}  recall {entry['recall']:6.1%}"
-        for entry in report["per_class"]
+        f"  {name:<{width}}  n {entry['n']:>5}  precision {entry['precision']:6.1%}  recall {entry['recall']:6.1%}"
+        for name, entry in zip(names, report["per_class"], strict=True)
     ]
     return "\n".join(lines)
 

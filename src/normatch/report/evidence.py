@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, HostPool, Reading
+from normatch.data import Corpus, Dataset, HostPool, Reading, Split
 from normatch.data.reading import DEFAULT
 from normatch.device import Device, device_of
 from normatch.engine.job import open_corpus, with_test_set
@@ -110,6 +110,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     run = Run.open(path)
     result, config = run.result, moved.applied_to(run.config.replace(device=device))
     model = load_model(path).to(device_of(device))
+    split = run.split  # if it is damaged, that is an error
     answers = read_answers(run, model.spec.classes)
     held: Predicted | None = None
     validation: Predicted | None = None
@@ -118,7 +119,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     try:
         corpus = with_test_set(config, open_corpus(config, reading))
         must_be_the_same(run, corpus, model.spec, answers)
-        predicted = _predict_all(run, corpus, model)
+        predicted = _predict_all(run, split, corpus, model)
         if answers is not None and predicted[0] is not None:
             must_look_alike(run, corpus, predicted[0].logits.argmax(1), answers)
     except (UserError, OSError) as error:
@@ -148,9 +149,11 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     )
 
 
-def _predict_all(run: Run, corpus: Corpus, model: Model) -> tuple[Predicted | None, Predicted | None, Predicted | None]:
+def _predict_all(
+    run: Run, split: Split, corpus: Corpus, model: Model
+) -> tuple[Predicted | None, Predicted | None, Predicted | None]:
     """Predictions for held-out items, for validation items if there is a test set too, and for unlabelled items."""
-    split, train = run.split, corpus.train
+    train = corpus.train
     held = validation = unlabelled = None
     if run.result["n"]:
         which, at, dataset = held_out(run, corpus)

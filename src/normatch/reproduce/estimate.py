@@ -10,8 +10,8 @@ from normatch.config import Config
 from normatch.engine.bench import Pace, pace
 from normatch.engine.job import prepare
 from normatch.engine.runtime import Runtime
-from normatch.errors import UserError
-from normatch.files import read_json, write_json
+from normatch.errors import UserError, reason
+from normatch.files import read_object, write_json
 from normatch.reproduce.budget import BETWEEN_EVALUATIONS, EVALUATIONS
 from normatch.reproduce.children import apart
 from normatch.reproduce.grid import Planned
@@ -88,5 +88,9 @@ def _measure(config: Config, file: Path, key: str) -> None:
 
 
 def _known(file: Path) -> dict[str, Any]:
-    known: dict[str, Any] = read_json(file) if file.is_file() else {}
-    return known
+    try:
+        return read_object(file) if file.is_file() else {}
+    except ValueError as error:
+        raise UserError(
+            f"{file} cannot be read ({reason(error)}): delete it, and the speeds in it are measured again"
+        ) from error
