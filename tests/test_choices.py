@@ -19,8 +19,9 @@ from normatch.cli import main
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset, Reading
 from normatch.data.inspect import describe, inspect
-from normatch.engine import Job, Run, bench, train
-from normatch.engine.bench import Pace
+from normatch.engine import Job, Run, train
+from normatch.engine.pace import Pace
+from normatch.engine.pace import pace as measure
 from normatch.errors import UserError
 from normatch.evaluate.score import score_run
 from normatch.methods.normatch import NorMatchSettings
@@ -488,7 +489,7 @@ def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypa
     measured: list[Pace] = []
 
     def pace(job: Job) -> Pace:
-        measured.append(bench.pace(job, seconds=0.1))
+        measured.append(measure(job, seconds=0.1))
         return Pace(start=0.0, step=1.0, evaluation=0.1)
 
     monkeypatch.setattr(choices, "pace", pace)

@@ -12,7 +12,7 @@ import pytest
 
 from normatch import choices
 from normatch.cli import main
-from normatch.engine.bench import Pace
+from normatch.engine.pace import Pace
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "quickstart.md").read_text()

@@ -21,8 +21,8 @@ from normatch.data.ignored import say_ignored
 from normatch.data.load import find_listings, passed_over
 from normatch.data.reading import DEFAULT
 from normatch.device import device_of
-from normatch.engine.bench import Pace, pace
 from normatch.engine.job import draw, must_have_classes, open_corpus, prepare, with_test_set
+from normatch.engine.pace import Pace, pace
 from normatch.engine.run import Run
 from normatch.engine.train import run_folder
 from normatch.errors import UserError

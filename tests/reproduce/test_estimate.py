@@ -10,7 +10,7 @@ import pytest
 
 from normatch.config import Config
 from normatch.engine import Job, checkpoint
-from normatch.engine.bench import Pace
+from normatch.engine.pace import Pace
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.reproduce import estimate

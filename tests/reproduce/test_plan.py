@@ -9,7 +9,7 @@ import torch
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.engine.bench import Pace
+from normatch.engine.pace import Pace
 from normatch.engine.progress import clock
 from normatch.errors import UserError
 from normatch.reproduce import estimate, plan

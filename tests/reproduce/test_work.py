@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from normatch.cli import main
-from normatch.engine.bench import Pace
+from normatch.engine.pace import Pace
 from normatch.errors import UserError
 from normatch.reproduce import estimate, paper, work
 from normatch.reproduce.paper import Cell, Row, Study, Trial

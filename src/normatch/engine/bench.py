@@ -1,12 +1,10 @@
 """Measure how fast a config trains on this machine, where a step's time goes, and how near it is to memory's limit."""
 
-import contextlib
 import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,26 +15,20 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.device import device_of
 from normatch.engine.graphs import capture
-from normatch.engine.job import Job, prepare
-from normatch.engine.loop import Loop
+from normatch.engine.job import prepare
 from normatch.engine.machine import circumstances
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.runtime import Runtime
 from normatch.engine.step import Step
+from normatch.engine.timing import WARM_UP, seconds_of, stepping, wait
 from normatch.engine.traffic import bandwidth, step_bytes
 from normatch.errors import UserError
 from normatch.methods import Batch
 
-__all__ = ["AUXILIARY", "Pace", "bench", "describe", "pace"]
+__all__ = ["AUXILIARY", "bench", "describe"]
 
 AUXILIARY = "of both: auxiliary"
 """The auxiliary classifiers' share of forward and backward."""
-
-WARM_UP = 12
-"""Untimed steps at the start, in which the step is compiled and captured and kernels are chosen."""
-
-SPARE = 0.05
-"""Share of a time budget reserved for checkpoints and the end of a run."""
 
 
 def bench(
@@ -69,16 +61,16 @@ def bench(
         # First, because the choice between pools on the device and on the host depends on the free memory.
         _clear_gpu()
     job = prepare(config, corpus)
-    with _stepping(job) as loop:
+    with stepping(job) as loop:
         step = loop.step
         step.progress = progress
         for _ in range(WARM_UP):
             step()
-        _wait(step.runtime)
+        wait(step.runtime)
         ready = time.perf_counter() - start
-        once = _seconds(step, 3, step.runtime)
+        once = seconds_of(step, 3, step.runtime)
         count = max(5, round(seconds / once))
-        rates = [1 / _seconds(step, count, step.runtime) for _ in range(repeats)]
+        rates = [1 / seconds_of(step, count, step.runtime) for _ in range(repeats)]
         peak = torch.cuda.max_memory_allocated() if job.runtime.on_gpu else None
         rate = statistics.median(rates)
         parts, eager = _parts(step)
@@ -100,69 +92,6 @@ def bench(
             "eager_because": step.runtime.eager_because,
             **circumstances(),
         }
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds that a run takes to start (up to its first step), per step, and per evaluation."""
-
-    start: float
-    step: float
-    evaluation: float
-    memory: int | None = None
-    """Peak bytes of GPU memory; None without a GPU, and in files of an earlier version."""
-
-    def seconds_in(self, minutes: float) -> float:
-        """Seconds that a run of ``minutes`` has for steps and evaluations; negative if it is too short to start."""
-        return 60 * minutes * (1 - SPARE) - self.start
-
-    def steps_in(self, minutes: float, *, evaluations: int = 0, every: float = math.inf) -> int:
-        """Steps of a run of ``minutes`` with ``evaluations`` in total, or with one ``every`` that many steps.
-
-        Below 1 if it is too short.
-
-        >>> measured = Pace(start=7.0, step=0.5, evaluation=5.0)
-        >>> measured.steps_in(1, evaluations=2), measured.steps_in(1, every=10)
-        (80, 50)
-        """
-        seconds = self.seconds_in(minutes) - evaluations * self.evaluation
-        return int(seconds / (self.step + self.evaluation / every))
-
-
-def pace(job: Job, seconds: float = 3.0) -> Pace:
-    """Measure how fast a job trains, by steps for about ``seconds`` and one evaluation. The job is used up."""
-    measured = _measured(job, seconds)
-    # A step is part of a reference cycle; uncollected, its items would occupy the device during the actual run.
-    gc.collect()
-    return measured
-
-
-def _measured(job: Job, seconds: float) -> Pace:
-    begin = time.perf_counter()
-    with _stepping(job) as loop:
-        for _ in range(1 + (WARM_UP if job.runtime.capture else 1)):
-            loop.step()
-        _wait(job.runtime)
-        start = time.perf_counter() - begin
-        step = _typical(lambda count: _seconds(loop.step, count, job.runtime), seconds)
-        evaluation = _seconds(loop.examine, 1, job.runtime)
-        memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
-        return Pace(start, step, evaluation, memory)
-
-
-def _typical(time_of: Callable[[int], float], seconds: float) -> float:
-    """The seconds of a step, from about ``seconds`` of steps; ``time_of`` times that many and gives the time of one.
-
-    A step that takes at least half of ``seconds`` is timed up to three times and the fastest counts, since other
-    programs can only slow it down; otherwise the median of three series counts.
-    """
-    once = time_of(1)
-    if once >= seconds / 2:
-        once = min(once, time_of(1), time_of(1))
-    if once >= seconds / 2:
-        return once
-    steps = max(1, round(seconds / once / 3))
-    return statistics.median(time_of(steps) for _ in range(3))
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -206,18 +135,6 @@ def _noise(config: Config, items: int | None) -> Corpus:
     fold = np.arange(min(n, config.labels or config.batch * source.classes))
     folds = (fold,) * (1 + (config.fold or 0))
     return Corpus("noise", Dataset(images, truth, tuple(map(str, range(source.classes)))), folds=folds)
-
-
-@contextlib.contextmanager
-def _stepping(job: Job) -> Iterator[Loop]:
-    """A loop to call the steps of one by one, within the torch settings of the job's runtime."""
-    with job.runtime.scope():
-        loop = Loop(job)
-        loop.step.method.train()
-        try:
-            yield loop
-        finally:
-            loop.step.feed.close()
 
 
 def _clear_gpu() -> None:
@@ -289,20 +206,6 @@ def _time_part(part: Callable[[], object], runtime: Runtime, count: int = 20) ->
         try:
             graph = capture(part)
         except RuntimeError:
-            return _seconds(part, count, runtime), False
-        return _seconds(graph.replay, count, runtime), True
-    return _seconds(part, count, runtime), False
-
-
-def _seconds(action: Callable[[], object], count: int, runtime: Runtime) -> float:
-    _wait(runtime)
-    start = time.perf_counter()
-    for _ in range(count):
-        action()
-    _wait(runtime)
-    return (time.perf_counter() - start) / count
-
-
-def _wait(runtime: Runtime) -> None:
-    if runtime.on_gpu:
-        torch.cuda.synchronize()
+            return seconds_of(part, count, runtime), False
+        return seconds_of(graph.replay, count, runtime), True
+    return seconds_of(part, count, runtime), False

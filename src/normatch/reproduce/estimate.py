@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from normatch.config import Config
-from normatch.engine.bench import Pace, pace
 from normatch.engine.job import prepare
+from normatch.engine.pace import Pace, pace
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError, reason
 from normatch.files import read_object, write_json
