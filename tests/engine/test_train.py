@@ -22,7 +22,7 @@ from normatch.augment import AugmentConfig
 from normatch.choices import plan
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Corpus
+from normatch.data import Corpus, Dataset
 from normatch.engine import Run, checkpoint, open_corpus, prepare, train
 from normatch.engine.loop import Loop
 from normatch.engine.meter import Record
@@ -412,6 +412,21 @@ def test_the_test_set_is_predicted_once_after_the_last_evaluation(
     run = train(tiny_config.replace(steps=4, evaluate_every=4), tmp_path / "run")
     assert sizes == [360, 40, 360], "the test set and the labels at the last step, then the predictions"
     assert run.accuracy == list(run.metrics())[-1]["test/accuracy"]
+
+
+def test_each_set_is_put_on_the_device_once(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, sizes = importlib.import_module("normatch.engine.loop"), []
+    make_pool = module.make_pool
+
+    def counting(dataset: Dataset, *where: object) -> object:
+        sizes.append(len(dataset))
+        return make_pool(dataset, *where)
+
+    monkeypatch.setattr(module, "make_pool", counting)
+    train(tiny_config.replace(steps=2, validation=0.1), tmp_path / "run")
+    assert sizes == [1437, 360]
 
 
 def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:

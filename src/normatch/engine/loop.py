@@ -42,7 +42,7 @@ class Loop:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.config = job.config
-        self.pool = self.pool_of(job.corpus.train)
+        self.pool = self._pool_of(job.corpus.train)
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
         self.diagnosis = Diagnosis(_case(job))
         self.seconds = 0.0
@@ -51,13 +51,18 @@ class Loop:
         self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SAMPLE)])
         self.held_out: dict[str, Pool | HostPool] = {}
         """Held-out items whose class is known, by name ("test", "validation")."""
+        self.test: Pool | HostPool | None = None
+        """The whole test set, of which some classes may not be known."""
         test = job.corpus.test
-        if test is not None and len(known := np.flatnonzero(test.labels != UNKNOWN)):
-            self.held_out["test"] = self.pool_of(test).subset(known)
+        if test is not None:
+            self.test = self._pool_of(test)
+            known = np.flatnonzero(test.labels != UNKNOWN)
+            if len(known):
+                self.held_out["test"] = self.test if len(known) == len(test) else self.test.subset(known)
         if len(job.split.validation):
             self.held_out["validation"] = self.pool.subset(job.split.validation)
 
-    def pool_of(self, dataset: Dataset) -> Pool | HostPool:
+    def _pool_of(self, dataset: Dataset) -> Pool | HostPool:
         """A pool of the data set's items, on the device or in host memory, wherever this run keeps its inputs."""
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 

@@ -189,12 +189,11 @@ def _finish(run: Run, loop: Loop) -> None:
     corpus, labelled = loop.job.corpus, loop.job.split.labelled
     on = next(iter(loop.held_out), None)
     reached = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
-    if corpus.test is not None:
-        test = loop.pool_of(corpus.test)
-        z = logits(loop.step.average.model, test.inputs)
+    if corpus.test is not None and loop.test is not None:
+        z = logits(loop.step.average.model, loop.test.inputs)
         write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
         if on == "test":
-            reached = accuracy(z, test.labels)
+            reached = accuracy(z, loop.test.labels)
     result: dict[str, Any] = {
         "accuracy": reached,
         "evaluated_on": on,
