@@ -26,7 +26,6 @@ PAPER: dict[str, Any] = {
     "ema_ramp": False,
     "seed": 0,
     "optim.cosine": 7 / 16,
-    "optim.power": 1.0,
     "settings.pseudo_label": "soft",
     "settings.decide_after": 1.0,
     "settings.adaptive": False,

@@ -710,7 +710,6 @@ WRONG = {
     "a budget in words": Wrong("reproduce table1 --budget soon", "budget is 'soon': give full, 300, quick"),
     "a budget of nothing": Wrong("reproduce table1 --budget 0", "budget is '0'"),
     "a budget of no steps": Wrong("reproduce table1 --budget 0steps", "budget is '0steps'"),
-    "a rate that grows": Wrong("train --optim.power -1", "optim.power is -1.0: give a positive number"),
     "a rate that turns negative": Wrong("train --optim.cosine 0.8", "optim.cosine is 0.8: give a number from 0"),
     "a seed twice": Wrong("reproduce table1 --seeds 0 0", "seeds are 0 0: give different numbers"),
     "a seed below 0": Wrong("reproduce table1 --seeds 1 -2", "seeds are 1 -2: give different numbers from 0 on"),

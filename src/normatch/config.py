@@ -138,7 +138,6 @@ class Config:
         _must(
             "optim.cosine", angle, 0 <= angle <= 0.5, "a number from 0 (a constant rate) to 0.5 (a rate that ends at 0)"
         )
-        _must("optim.power", self.optim.power, self.optim.power > 0, "a positive number; 1 is the paper's cosine")
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
         _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 

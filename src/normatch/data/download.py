@@ -47,9 +47,10 @@ def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress
     with alone(part, target):
         try:
             _download(archive, part, progress)
-        finally:
+        except BaseException:
             if not part.stat().st_size:
                 part.unlink()
+            raise
         if archive.md5 is not None:
             actual = md5_of(part)
             if actual != archive.md5:

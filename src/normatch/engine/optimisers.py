@@ -29,7 +29,7 @@ class Optimisers:
     ) -> None:
         self.groups = groups
         self._names = names
-        self.total, self.angle, self.power = total, optim.cosine, optim.power
+        self.total, self.angle = total, optim.cosine
         self._first = torch.tensor([group.lr for group in groups], device=device)
         self._rates = self._first.clone()
         entries: list[dict[str, Any]] = [
@@ -58,7 +58,7 @@ class Optimisers:
 
     def step(self, step: Tensor) -> None:
         """Clip, set the rates for ``step`` and update every parameter."""
-        torch.mul(self._first, cosine(step, self.total, self.angle, self.power), out=self._rates)
+        torch.mul(self._first, cosine(step, self.total, self.angle), out=self._rates)
         for group in self.groups:
             if group.clip is not None:
                 nn.utils.clip_grad_norm_(group.params, group.clip, foreach=True)

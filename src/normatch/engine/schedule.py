@@ -8,7 +8,6 @@ from torch import Tensor
 __all__ = ["cosine"]
 
 
-def cosine(step: Tensor, total: int, angle: float, power: float = 1.0) -> Tensor:
-    """cos(angle · π · step/total) to the ``power``, as a scalar on the device; the host never reads it."""
-    factor = torch.cos(step * (angle * math.pi / total))
-    return factor if power == 1 else factor.clamp_min(0) ** power
+def cosine(step: Tensor, total: int, angle: float) -> Tensor:
+    """cos(angle · π · step/total) as a scalar on the device; the host never reads it."""
+    return torch.cos(step * (angle * math.pi / total))

@@ -22,9 +22,6 @@ class OptimConfig:
     cosine: float = 7 / 16
     """Final angle of the cosine schedule of all learning rates, as a fraction of π: at 7/16 they end at a fifth of the
     start, at ½ at 0."""
-    power: float = 1.0
-    """Power of that cosine: the higher, the sooner the rates fall. 2 makes the angle ½ the half-period cosine
-    (1 + cos πt)/2 of most other codes. Not in the paper."""
 
 
 @dataclass(frozen=True)
