@@ -123,6 +123,10 @@ SUCCESSION = {
     "successor": "WRN-28-2, told for 40 % of the run, soft until 60 %",
     "successor-adaptive": "WRN-28-2, told for 40 % of the run",
     "successor-adaptive-early": "WRN-28-2, told for 15 % of the run",
+    "successor-adaptive-lr-0.2": "WRN-28-2, told for 40 % of the run, learning rate 0.2",
+    "successor-adaptive-lr-0.05": "WRN-28-2, told for 40 % of the run, learning rate 0.05",
+    "successor-adaptive-lr-0.03": "WRN-28-2, told for 40 % of the run, learning rate 0.03",
+    "successor-adaptive-decay-1e-3": "WRN-28-2, told for 40 % of the run, weight decay 0.001",
 }
 
 
