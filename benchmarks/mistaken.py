@@ -26,7 +26,8 @@ ACROSS, TILE, GAP, TITLE = 11, 64, 4, 28
 
 def labelled_birds(corpus: Corpus, seed: int) -> NDArray[np.int64]:
     labelled = draw_split(corpus, 40, seed).labelled
-    return labelled[corpus.train.labels[labelled] == BIRD]
+    birds: NDArray[np.int64] = labelled[corpus.train.labels[labelled] == BIRD]
+    return birds
 
 
 def tiles(data: Dataset, positions: NDArray[np.int64]) -> list[Image.Image]:

@@ -71,3 +71,20 @@ def test_what_was_recorded_is_of_these_choices(search: ModuleType) -> None:
     for run in runs:
         assert run["changes"] == search.CHOICES[run["choice"]]
         assert run["seed"] >= 100
+
+
+def test_the_sheet_of_mistaken_images(search: ModuleType) -> None:
+    mistaken = load_script("mistaken")
+    labels = np.arange(100) % 10
+    images = np.broadcast_to(np.arange(100, dtype=np.uint8)[:, None, None, None], (100, 4, 4, 3))
+    corpus = Corpus("cifar10", Dataset(images, labels, tuple(map(str, range(10)))), None)
+    birds = mistaken.labelled_birds(corpus, 100)
+    assert labels[birds].tolist() == [mistaken.BIRD] * 4
+    many = np.resize(birds, mistaken.ACROSS + 1)
+    sheet = np.asarray(
+        mistaken.sheet({"few": mistaken.tiles(corpus.train, birds), "many": mistaken.tiles(corpus.train, many)})
+    )
+    side = mistaken.TILE + mistaken.GAP
+    assert sheet.shape == (3 * side + 2 * mistaken.TITLE + mistaken.GAP, mistaken.ACROSS * side + mistaken.GAP, 3)
+    last = sheet[2 * (mistaken.TITLE + side) + mistaken.TILE // 2, mistaken.GAP + mistaken.TILE // 2]
+    assert last.tolist() == [many[-1]] * 3
