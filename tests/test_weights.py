@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 import normatch
 from normatch.cli import main
@@ -52,6 +54,25 @@ def test_a_model_of_another_format_is_refused(run: Path, tmp_path: Path, capsys:
         said = capsys.readouterr().err
         assert "model.json is of format 2, written by normatch 9.9" in said
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda weights: weights.pop("head.bias"), "it has no head.bias"),
+        (lambda weights: weights.update(more=torch.zeros(1)), "it also has more"),
+        (lambda weights: weights.update({"head.bias": torch.zeros(3)}), r"head.bias is \(3,\), not \(10,\)"),
+    ],
+)
+def test_the_weight_that_does_not_fit_is_named(
+    change: Callable[[dict[str, Tensor]], object], said: str, run: Path, tmp_path: Path
+) -> None:
+    shutil.copy(run / "model.json", tmp_path)
+    weights = load_file(run / "model.safetensors")
+    change(weights)
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=rf"does not fit model.json \({said}\): restore it or train again"):
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{}", '"text"', "null", '{"shape": 3', "\x80"])

@@ -516,10 +516,13 @@ WRONG = {
         arrays(x=vectors(), y=np.arange(20) % 3),
         "vectors",
     ),
-    "damaged weights": Wrong("eval run", "restore it or train again", replaced("model.safetensors", b"{}"), "digits"),
+    "damaged weights": Wrong(
+        "eval run", "run/model.safetensors cannot be read (", replaced("model.safetensors", b"{}"), "digits"
+    ),
     "weights of another model": Wrong(
         "predict run pets",
-        "does not fit model.json",
+        "run/model.safetensors does not fit model.json (head.weight is (10, 128), not (2, 128)): restore it or "
+        "train again",
         both(pets, edited("model.json", lambda spec: spec | {"classes": ["a", "b"]})),
         "digits",
     ),
@@ -634,13 +637,13 @@ WRONG = {
     ),
     "warnings that are a number": Wrong(
         "report run",
-        "run/warnings.json cannot be read (it holds a int, not a list): restore it",
+        "run/warnings.json cannot be read (it holds a number, not a list): restore it",
         replaced("warnings.json", b"5"),
         "digits",
     ),
     "a warning that is a number": Wrong(
         "report run",
-        "run/warnings.json cannot be read (it holds a int, not an object): restore it",
+        "run/warnings.json cannot be read (it holds a number, not an object): restore it",
         replaced("warnings.json", b"[5]"),
         "digits",
     ),

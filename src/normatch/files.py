@@ -11,11 +11,30 @@ from typing import Any, TextIO
 from normatch.errors import UserError
 from normatch.locks import take
 
-__all__ = ["FULL", "alone", "must_be_free", "naming", "read_json", "read_object", "replacing", "write_json"]
+__all__ = [
+    "FULL",
+    "alone",
+    "kind_of",
+    "must_be_free",
+    "naming",
+    "read_json",
+    "read_object",
+    "replacing",
+    "write_json",
+]
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, an exceeded quota and a file above the size that the system allows."""
+
+KINDS: dict[type | tuple[type, ...], str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    bool: "a truth value",
+    (int, float): "a number",
+}
+"""What JSON's values are called; bool is first, because in Python it is an int."""
 
 
 @contextmanager
@@ -101,5 +120,17 @@ def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; ValueError if it holds something else."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}, not an object")
+        raise ValueError(f"it holds {kind_of(content)}, not an object")
     return content
+
+
+def kind_of(content: Any) -> str:
+    """What JSON calls a value, with its article.
+
+    >>> kind_of([1]), kind_of(0.5), kind_of(None)
+    ('a list', 'a number', 'null')
+    """
+    for types, name in KINDS.items():
+        if isinstance(content, types):
+            return name
+    return "null"

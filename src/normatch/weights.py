@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import contiguous_format
+from torch import Tensor, contiguous_format
 
 import normatch
 from normatch.annotations import fits, remedy
@@ -34,13 +34,27 @@ def load_model(folder: Path) -> Model:
         if not (folder / name).is_file():
             raise UserError(_missing(folder, name))
     model = Model(read_spec(folder / "model.json"))
+    path = folder / "model.safetensors"
     try:
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (SafetensorError, RuntimeError) as error:
-        raise UserError(
-            f"{folder / 'model.safetensors'} does not fit model.json ({reason(error)}): restore it or train again"
-        ) from error
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
+    if unfit := _first_difference(weights, model.state_dict()):
+        raise UserError(f"{path} does not fit model.json ({unfit}): restore it or train again")
+    model.load_state_dict(weights)
     return model.eval()
+
+
+def _first_difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> str | None:
+    """What is wrong with the first tensor that is not as wanted; None if all are."""
+    for name in [*wanted, *found]:
+        if name not in found:
+            return f"it has no {name}"
+        if name not in wanted:
+            return f"it also has {name}"
+        if found[name].shape != wanted[name].shape:
+            return f"{name} is {tuple(found[name].shape)}, not {tuple(wanted[name].shape)}"
+    return None
 
 
 def _missing(folder: Path, name: str) -> str:

@@ -19,7 +19,7 @@ from normatch.data.split import digest, digest_of_files, digest_of_test, files_o
 from normatch.engine.diagnosis import Alarm
 from normatch.engine.meter import Record
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import read_json, read_object, replacing, write_json
+from normatch.files import kind_of, read_json, read_object, replacing, write_json
 from normatch.locks import take
 from normatch.significance import describe_accuracy
 
@@ -240,7 +240,7 @@ class Run:
         def read(path: Path) -> list[dict[str, Any]]:
             content = read_json(path)
             if not isinstance(content, list):
-                raise ValueError(f"it holds a {type(content).__name__}, not a list")
+                raise ValueError(f"it holds {kind_of(content)}, not a list")
             return [_checked(warning, WARNING) for warning in content]
 
         warnings: list[dict[str, Any]] = []
@@ -316,7 +316,7 @@ def _record(line: bytes) -> dict[str, Any]:
 def _checked(content: Any, hints: dict[str, Any]) -> dict[str, Any]:
     """The content; ValueError if it is no object, or a field of it is missing or of another type."""
     if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}, not an object")
+        raise ValueError(f"it holds {kind_of(content)}, not an object")
     for name, hint in hints.items():
         if name not in content:
             raise ValueError(f"it has no {name}")
