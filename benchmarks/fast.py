@@ -25,8 +25,9 @@ from normatch.engine import train
 from normatch.engine.job import open_corpus
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
-from normatch.evaluate import confusion
+from normatch.evaluate import confusion, load
 from normatch.evaluate.answers import read_answers
+from normatch.evaluate.suggest import of_new_kinds
 from normatch.files import read_json, write_json
 from normatch.reproduce.turns import turn
 
@@ -149,6 +150,22 @@ def held_out(corpus: Corpus) -> Corpus:
     return Corpus(corpus.name, corpus.train.subset(rest), corpus.train.subset(judges))
 
 
+def with_more_labels(corpus: Corpus, first: Run, labels: int, seed: int) -> tuple[Corpus, dict[str, Any]]:
+    """The corpus with one fold: the labels of an earlier run, and as many suggestions of its network as are missing.
+
+    Also what is noted of them.
+    """
+    model, labelled, truth = load(first.path, "auto"), first.split.labelled, corpus.train.labels
+    free = np.setdiff1d(first.split.unlabelled, labelled)
+    more, sizes = of_new_kinds(model, corpus.train.inputs, labelled, free, labels - len(labelled), seed)
+    guesses = model.predict_proba(corpus.train.inputs[more]).argmax(1)
+    noted = {
+        "suggested by": first.path.name,
+        "suggestions: class, guess, and how many are alike": np.stack([truth[more], guesses, sizes], 1).tolist(),
+    }
+    return dataclasses.replace(corpus, folds=(np.union1d(labelled, more),)), noted
+
+
 def outcome(choice: str, run: Run, classes: tuple[str, ...]) -> dict[str, Any]:
     """What is kept of a run: the steps a second include evaluations, but not the start."""
     result, metrics = run.result, list(run.metrics())
@@ -181,6 +198,9 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--keep", type=Path, help="keep the runs in this folder, for --start")
     parser.add_argument("--start", type=Path, help="the folder of the kept run that is continued")
+    parser.add_argument(
+        "--more", type=Path, help="the folder of the kept run, with fewer labels, that suggests the rest"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file that outcomes are added to")
     given = parser.parse_args()
     continued = [choice for choice in given.choices if choice == "started" or choice.startswith("successor")]
@@ -191,12 +211,16 @@ def main() -> None:
     corpus = held_out(open_corpus(recipes.cifar10().replace(data_root=given.data_root)))
     predecessor = None if given.start is None else succession.Predecessor(given.start, corpus.train)
     succession.Successor.before = predecessor
+    noted: dict[str, Any] = {}
+    if given.more is not None:
+        corpus, noted = with_more_labels(corpus, Run.open(given.more), given.labels, given.seed)
     for choice in given.choices:
         config = config_of(choice, given.labels, given.seed, given.steps, given.evaluations)
-        config = config.replace(data_root=given.data_root, device=given.device)
+        config = config.replace(data_root=given.data_root, device=given.device, fold=0 if corpus.folds else None)
         with contextlib.nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
             run = train(config, Path(folder) / config.name, progress=Lines(config.name), corpus=corpus, turns=in_turn)
             found = outcome(choice, run, corpus.train.classes)
+        found |= noted
         if predecessor is not None and choice.startswith("successor"):
             found |= predecessor.facts
         with in_turn("writing"):

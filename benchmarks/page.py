@@ -128,6 +128,14 @@ SUCCESSION = {
     "successor-adaptive-lr-0.03": "WRN-28-2, told for 40 % of the run, learning rate 0.03",
     "successor-adaptive-decay-1e-3": "WRN-28-2, told for 40 % of the run, weight decay 0.001",
 }
+WHICH = {
+    "each class": "as many of each class, by chance",
+    "chance": "of all digits, by chance",
+    "kinds": "one of each kind, by pixels",
+    "half each class, half chance": "half of each class by chance; then of all, by chance",
+    "half each class, half kinds": "half of each class by chance; then by `normatch suggest`",
+    "half each class, half doubt": "half of each class by chance; then by `normatch suggest --by doubt`",
+}
 
 
 def digits() -> str:
@@ -140,6 +148,22 @@ def digits() -> str:
         seconds = [run["seconds"] for run in mine if "seconds" in run]
         spent = f"{min(seconds):.0f} to {max(seconds):.0f}" if seconds else ""
         rows.append([name, mean_and_spread(each), " ".join(f"{score:.1f}" for score in each), spent])
+    return markdown(rows)
+
+
+def which() -> str:
+    """Ways to choose labels, and of how many seeds each class had one."""
+    runs = read_json(RESULTS / "digits-which-labels.json")["runs"]
+    counts = sorted({run["labels"] for run in runs})
+    rows = [["labels", *map(str, counts)]]
+    for way, name in WHICH.items():
+        cells = []
+        for labels in counts:
+            mine = [run["accuracy"] for run in runs if (run["way"], run["labels"]) == (way, labels)]
+            known = [100 * accuracy for accuracy in mine if accuracy is not None]
+            some = f" ({len(known)} of {len(mine)})" if len(known) < len(mine) else ""
+            cells.append(f"{mean_and_spread(known) if known else ''}{some}")
+        rows.append([name, *cells])
     return markdown(rows)
 
 
@@ -288,7 +312,7 @@ def paper() -> str:
 
 OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession)
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (digits, features, passes, ways, *OF_THE_SEARCH, speed, views, paper)
+    table.__name__: table for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, speed, views, paper)
 }
 
 

@@ -567,6 +567,22 @@ WRONG = {
     "a file that cannot be written": Wrong(
         "predict run pets --out nowhere/labels.csv", "cannot write nowhere/labels.csv", pets, "digits"
     ),
+    # suggest
+    "nothing to suggest": Wrong("suggest run --labels 0", "labels is 0: give the number of items", uses="digits"),
+    "suggestions into another kind of file": Wrong(
+        "suggest run --out next.txt", "out is next.txt: give a name that ends in .csv or .parquet", uses="digits"
+    ),
+    "suggestions over a file": Wrong(
+        "suggest run --out next.csv", "next.csv exists", and_file("next.csv", "mine"), "digits"
+    ),
+    "a sheet of suggestions over a file": Wrong(
+        "suggest run --sheet next.png", "next.png exists", and_file("next.png", "mine"), "digits"
+    ),
+    "all vectors have labels": Wrong(
+        "suggest run", "run has no item without a label: add some to the data", arrays(x=vectors(), y=Y), "vectors"
+    ),
+    "suggestions from data that is gone": Wrong("suggest run", "no such folder or file", uses="vectors"),
+    "suggestions from what is no run": Wrong("suggest pets", "pets", pets),
     # The other verbs.
     "a kind of thing": Wrong("list models", "models"),
     "no kind of thing": Wrong("list", "list"),
@@ -775,5 +791,5 @@ def test_wrong_input_is_one_line_exit_code_2_and_leaves_nothing(
 
 def test_there_are_enough() -> None:
     verbs = {wrong.argv.split()[0] for wrong in WRONG.values()}
-    assert {"train", "eval", "predict", "data", "list", "bench", "reproduce"} <= verbs
+    assert {"train", "eval", "predict", "suggest", "data", "list", "bench", "reproduce"} <= verbs
     assert len(WRONG) >= 40

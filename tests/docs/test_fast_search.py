@@ -13,7 +13,7 @@ from normatch.data import Corpus, Dataset
 from normatch.engine import train
 from normatch.files import read_json
 from normatch.nets import find_backbone
-from tests.docs.scripts import BENCHMARKS, load_script, put_registries_back
+from tests.docs.scripts import BENCHMARKS, brief, load_script, noise, put_registries_back
 
 PROJECT = Path(__file__).parents[2]
 
@@ -71,6 +71,20 @@ def test_what_was_recorded_is_of_these_choices(search: ModuleType) -> None:
     for run in runs:
         assert run["changes"] == search.CHOICES[run["choice"]]
         assert run["seed"] >= 100
+
+
+def test_a_run_suggests_more_labels(search: ModuleType, tmp_path: Path) -> None:
+    corpus, config = noise(), brief("normatch", 2)
+    first = train(config, tmp_path / "first", corpus=corpus)
+    more, noted = search.with_more_labels(corpus, first, 15, 100)
+    (fold,) = more.folds
+    assert len(fold) == 15
+    assert set(first.split.labelled.tolist()) < set(fold.tolist())
+    added = np.setdiff1d(fold, first.split.labelled)
+    rows = noted["suggestions: class, guess, and how many are alike"]
+    assert sorted(row[0] for row in rows) == sorted(corpus.train.labels[added].tolist())
+    run = train(config.replace(labels=15, fold=0), tmp_path / "second", corpus=more)
+    assert run.split.labelled.tolist() == fold.tolist()
 
 
 def test_the_sheet_of_mistaken_images(search: ModuleType) -> None:

@@ -415,8 +415,41 @@ def claims_of_few_labels() -> Iterator[str]:
     )
 
 
+def claims_of_which_digits_to_label() -> Iterator[str]:
+    runs = read_json(RESULTS / "digits-which-labels.json")["runs"]
+
+    def over_each_class(way: str, labels: int) -> list[float]:
+        """Points above as many of each class, of the seeds that have both."""
+        of_way, base = (
+            {run["seed"]: run["accuracy"] for run in runs if (run["way"], run["labels"]) == (one, labels)}
+            for one in (way, "each class")
+        )
+        return [100 * (of_way[seed] - base[seed]) for seed in base if of_way[seed] is not None]
+
+    lacking = {
+        way: sum(run["accuracy"] is None for run in runs if (run["way"], run["labels"]) == (way, 20))
+        for way in ("chance", "kinds")
+    }
+    assert lacking == {"chance": 6, "kinds": 0}
+    one_each = over_each_class("kinds", 10)
+    assert len(one_each) == 5
+    yield f"is {-statistics.mean(one_each):.1f} points below one of each class by chance (the five seeds that have"
+    assert all(abs(statistics.mean(over_each_class("kinds", labels))) < 0.1 for labels in (20, 40))
+    new, doubt = "half each class, half kinds", "half each class, half doubt"
+    mean, low, high = interval(over_each_class(new, 20))
+    assert [sum(more > 0 for more in over_each_class(way, n)) for way, n in ((new, 20), (doubt, 40))] == [5, 4]
+    yield (
+        f"is {mean:.1f} points above as many of each class by chance (95 % interval of the mean {low:.1f} to "
+        f"{high:.1f}, above on five of six seeds), and digits in doubt are "
+        f"{-statistics.mean(over_each_class(doubt, 20)):.1f} below"
+    )
+    mean, low, high = interval(over_each_class(doubt, 40))
+    yield f"digits in doubt are {mean:.1f} above ({signed(low)} to {high:.1f}, on four of six)"
+
+
 CLAIMS = (
     claims_of_digits,
+    claims_of_which_digits_to_label,
     claims_of_features,
     claims_of_the_300_epochs,
     claims_of_shorter_runs,

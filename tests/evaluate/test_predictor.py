@@ -28,9 +28,11 @@ def test_batches_change_nothing(batch: int) -> None:
     model = predictor()
     with torch.no_grad():
         p, flow_p, density = model.model.opinions(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+        z = model.model.features(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+    np.testing.assert_allclose(model.predict_proba(IMAGES, batch), p, atol=1e-6)
+    np.testing.assert_allclose(model.features(IMAGES, batch), z, atol=1e-5)
     assert flow_p is not None
     assert density is not None
-    np.testing.assert_allclose(model.predict_proba(IMAGES, batch), p, atol=1e-6)
     rows = model.label(IMAGES, batch)
     assert [row.item for row in rows] == list(range(23))
     assert [row.label for row in rows] == [CLASSES[k] for k in p.argmax(1)] == model.predict(IMAGES, batch)

@@ -16,6 +16,7 @@ VERBS = {
     "train": "Train a recipe, or your own data with --data, into a new folder.",
     "eval": "Score a finished run on its held-out items.",
     "predict": "Label images with a trained model.",
+    "suggest": "Suggest what to label next, by what a finished run has learned.",
     "export": "Turn a trained model into one ONNX or torch file.",
     "list": "List the methods, datasets, backbones or recipes.",
     "data": "Fetch a data set, look at one, see or clear the cache: normatch data get|inspect|cache.",

@@ -87,6 +87,13 @@ class Predictor:
         """The name of the likeliest class of each input."""
         return [self.classes[k] for k in self.predict_proba(inputs, batch).argmax(1)]
 
+    def features(self, inputs: Inputs, batch: int = BATCH) -> NDArray[np.float32]:
+        """(N, D) features: what the network makes of an input before its classifiers. Inputs that it finds alike have
+        features of similar direction."""
+        with torch.inference_mode():
+            parts = [self.model.features(x).float().cpu() for _, x in self._batches(self._items(inputs), batch)]
+        return torch.cat([torch.empty(0, self.model.backbone.features), *parts]).numpy()
+
     def label(self, inputs: Inputs, batch: int = BATCH, *, on_bad: OnBad = "stop") -> list[Prediction]:
         """The full prediction for each input, including that of the flow.
 

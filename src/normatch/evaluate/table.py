@@ -16,7 +16,7 @@ from normatch.errors import UserError
 from normatch.evaluate.predictor import BATCH, Prediction, load
 from normatch.files import must_be_free, replacing
 
-__all__ = ["predict_to", "written"]
+__all__ = ["must_be_a_table", "predict_to", "written"]
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -45,7 +45,7 @@ def predict_to(
     go to standard output.
     """
     if out is not None:
-        _check(out, force)
+        must_be_a_table(out, force)
     model = load(run, device)
     items = find_items(inputs, sys.stdin, model.model.spec.shape, on_bad)
     columns = [items.column, *model.fields[1:]]
@@ -80,7 +80,8 @@ def written(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
                 yield write
 
 
-def _check(out: Path, force: bool) -> None:
+def must_be_a_table(out: Path, force: bool) -> None:
+    """Raise UserError unless a table can be written to ``out``; to be called before its rows are computed."""
     if out.suffix.lower() not in SUFFIXES:
         raise UserError(f"out is {out}: give a name that ends in {' or '.join(SUFFIXES)}")
     must_be_free(out, force=force)

@@ -1,0 +1,124 @@
+"""Digits whose labels are chosen in other ways than as many of each class by chance: by chance of all images, one of
+each kind, or in two halves, the second by what a run with the first makes of the images.
+
+python benchmarks/which_labels.py trains six seeds of each and writes benchmarks/results/digits-which-labels.json.
+"""
+
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from normatch import recipes
+from normatch.config import Config
+from normatch.data import Corpus, draw_split
+from normatch.engine import train
+from normatch.engine.job import open_corpus, with_test_set
+from normatch.engine.machine import circumstances
+from normatch.engine.run import Run
+from normatch.evaluate import load
+from normatch.evaluate.kinds import one_of_each_kind
+from normatch.evaluate.suggest import in_doubt, of_new_kinds
+from normatch.files import write_json
+from normatch.seeding import permutation
+
+RESULTS = Path(__file__).parent / "results" / "digits-which-labels.json"
+LABELS = (10, 20, 40)
+SEEDS = range(300, 306)
+KEPT = ("accuracy", "steps", "seconds", "hardware")
+
+Indices = NDArray[np.int64]
+
+
+def each_class(corpus: Corpus, labels: int, seed: int) -> Indices:
+    """As many of each class, by chance."""
+    return draw_split(corpus, labels, seed).labelled
+
+
+def chance(corpus: Corpus, labels: int, seed: int) -> Indices:
+    """Of all images, by chance."""
+    return permutation(len(corpus.train.labels), seed, "which")[:labels]
+
+
+def kinds(corpus: Corpus, labels: int, seed: int) -> Indices:
+    """One of each kind, by pixels."""
+    x = corpus.train.inputs.reshape(len(corpus.train.inputs), -1).astype(np.float32)
+    return one_of_each_kind(x, labels, seed=seed)[0]
+
+
+def then_chance(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
+    others = chance(corpus, len(corpus.train.labels), seed)
+    return others[~np.isin(others, first)][:more]
+
+
+def then_kinds(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
+    """As ``normatch suggest --by kinds`` does."""
+    free = np.setdiff1d(np.arange(len(corpus.train.labels)), first)
+    return of_new_kinds(load(run.path), corpus.train.inputs, first, free, more, seed)[0]
+
+
+def then_doubt(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
+    """As ``normatch suggest --by doubt`` does."""
+    free = np.setdiff1d(np.arange(len(corpus.train.labels)), first)
+    return in_doubt(load(run.path), corpus.train.inputs, free, more, seed)
+
+
+AT_ONCE = {"each class": each_class, "chance": chance, "kinds": kinds}
+LATER = {"chance": then_chance, "kinds": then_kinds, "doubt": then_doubt}
+
+
+def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
+    """The outcomes of each way with so many labels and this seed."""
+    torch.set_num_threads(1)  # the last bits depend on the number
+    labels, seed = task
+    config = recipes.digits(labels, seed)
+    corpus = with_test_set(config, open_corpus(config))
+    config = config.replace(test_share=0.0, labels=None, fold=0)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for way, choose in AT_ONCE.items():
+            add(rows, way, config, corpus, choose(corpus, labels, seed), Path(folder))
+        if labels > min(LABELS):
+            first = each_class(corpus, labels // 2, seed)
+            run = labelled_run(config, corpus, first, Path(folder) / "half")
+            assert run is not None
+            for way, then in LATER.items():
+                both = np.union1d(first, then(corpus, run, first, labels - len(first), seed))
+                add(rows, f"half each class, half {way}", config, corpus, both, Path(folder))
+    return rows
+
+
+def add(rows: list[dict[str, Any]], way: str, config: Config, corpus: Corpus, chosen: Indices, folder: Path) -> None:
+    run = labelled_run(config, corpus, chosen, folder / way)
+    each = np.bincount(corpus.train.labels[chosen], minlength=10).tolist()
+    outcome = {key: run.result[key] if run else None for key in KEPT}
+    rows.append({"way": way, "labels": len(chosen), "seed": config.seed, "labels of each class": each} | outcome)
+    print(rows[-1], flush=True)
+
+
+def labelled_run(config: Config, corpus: Corpus, chosen: Indices, folder: Path) -> Run | None:
+    """A run with these labels; None if a class has none."""
+    if len(np.unique(corpus.train.labels[chosen])) < len(corpus.train.classes):
+        return None
+    return train(config, folder, corpus=dataclasses.replace(corpus, folds=(np.sort(chosen),)))
+
+
+def main() -> None:
+    tasks = list(itertools.product(LABELS, SEEDS))
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
+        rows = [row for found in processes.map(trained, tasks) for row in found]
+    torch.set_num_threads(1)  # as there
+    what = "digits: test accuracy of the last averaged weights, 1,437 training and 360 test digits"
+    write_json(RESULTS, {"what": what, **circumstances(), "runs": rows})
+
+
+if __name__ == "__main__":
+    main()

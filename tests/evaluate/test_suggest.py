@@ -1,0 +1,156 @@
+"""What to label next: items of the run's own data that have no label, as a table that becomes a manifest."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from normatch.cli import main
+from normatch.config import Config
+from normatch.data.manifest import list_manifest
+from normatch.engine import Run, train
+from normatch.engine.job import open_corpus, with_test_set
+from normatch.errors import UserError
+from normatch.evaluate import load
+from normatch.evaluate import suggest as module
+from normatch.evaluate.suggest import suggest
+
+
+@pytest.fixture(scope="module")
+def run(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(tiny_config.replace(validation=0.1), tmp_path_factory.mktemp("suggest") / "run")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of pictures, and a run on it."""
+    where = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        name = ("cat", "dog")[i % 2] if i < 12 else "unlabeled"
+        (where / "pets" / name).mkdir(parents=True, exist_ok=True)
+        image = rng.integers(100 * (i % 2), 100 * (i % 2) + 100, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(image).save(where / "pets" / name / f"{i}.png")
+    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
+    assert main(["train", "--data", str(where / "pets"), *quick, "--out", str(where / "run")]) == 0
+    return where
+
+
+def test_they_are_unlabelled_training_items(run: Run) -> None:
+    found = suggest(run.path, 15, device="cpu")
+    items = [row.item for row in found.rows]
+    assert len(set(items)) == 15
+    free = set(run.split.unlabelled.tolist()) - set(run.split.labelled.tolist())
+    assert set(items) <= free
+    assert not set(items) & set(run.split.validation.tolist())
+    assert found.unlabelled == len(free)
+    stands_for = [row.stands_for for row in found.rows]
+    assert stands_for == sorted(stands_for, reverse=True)
+    model = load(run.path)
+    assert [row.guess for row in found.rows] == model.predict(found.items.inputs)
+    np.testing.assert_array_equal(
+        [row.probability for row in found.rows], model.predict_proba(found.items.inputs).max(1)
+    )
+
+
+def test_the_seed_decides(run: Run) -> None:
+    first, again, other = (suggest(run.path, 5, seed=seed, device="cpu") for seed in (0, 0, 1))
+    assert first.rows == again.rows
+    assert first.rows != other.rows
+
+
+def test_those_in_doubt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 100)
+    found = suggest(run.path, 15, by="doubt", device="cpu")
+    free = set(run.split.unlabelled.tolist()) - set(run.split.labelled.tolist())
+    rows = load(run.path).label(with_test_set(run.config, open_corpus(run.config)).train.inputs)
+    doubt = sorted((not rows[i].agree, 1 - rows[i].probability) for i in free)[::-1]
+    assert [(not rows[row.item].agree, 1 - row.probability) for row in found.rows] == doubt[:15]  # type: ignore[index]
+    assert {row.item for row in found.rows} <= free
+    assert {row.stands_for for row in found.rows} == {1}
+
+
+def test_without_a_second_opinion_confidence_decides(tiny_config: Config, tmp_path: Path) -> None:
+    path = train(tiny_config.replace(method="fixmatch"), tmp_path / "run").path
+    probabilities = [row.probability for row in suggest(path, 30, by="doubt", device="cpu").rows]
+    assert probabilities == sorted(probabilities)
+
+
+def test_of_many_items_some_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 50)
+    monkeypatch.setattr(module, "MOST_LABELLED", 3)
+    monkeypatch.setattr(module, "BATCH", 16)
+    found = suggest(run.path, 47, device="cpu")  # as many kinds as there are unlabelled items, less the labelled
+    assert 44 <= len(found.rows) <= 47
+    assert sum(row.stands_for for row in found.rows) <= 50
+
+
+def test_a_table_that_becomes_a_manifest(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["suggest", str(pictures / "run"), "--labels", "6", "--out", "next.csv", "--sheet", "next.png"]) == 0
+    assert capsys.readouterr().out == "6 items to label, of 28 without one: next.csv\n"
+    rows = list(csv.DictReader(Path("next.csv").read_text().splitlines()))
+    assert list(rows[0]) == ["path", "label", "guess", "probability", "stands_for"]
+    assert all(row["path"].startswith("unlabeled/") and row["label"] == "" for row in rows)
+    manifest = pictures / "pets" / "next.csv"
+    shutil.copy("next.csv", manifest)
+    try:
+        listed = list_manifest(manifest).train
+    finally:
+        manifest.unlink()
+    assert [path.name for path in listed.paths] == [Path(row["path"]).name for row in rows]
+    guesses = {row["guess"] for row in rows}
+    with Image.open("next.png") as sheet:
+        assert sheet.height == 8 + len(guesses) * (26 + 96 + 8)  # a title, a picture and a gap for each
+
+
+def test_many_of_one_guess_have_several_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ACROSS", 2)
+    found = suggest(run.path, 15, device="cpu")
+    rows = list(found.by_guess())
+    assert sum(len(pictures) for _, pictures in rows) == 15
+    assert max(len(pictures) for _, pictures in rows) == 2
+    titles = [title for title, _ in rows]
+    assert [title[0] for title in titles] == sorted(title[0] for title in titles)
+    assert sorted(int(item) for title in titles for item in title[4:].split(", ")) == sorted(
+        row.item for row in found.rows
+    )
+
+
+def test_standard_output_has_the_table_alone(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", str(run.path), "--labels", "3", "--device", "cpu"]) == 0
+    shown = capsys.readouterr()
+    heading, *rows = shown.out.splitlines()
+    assert heading == "item,guess,probability,stands_for"
+    assert len(rows) == 3
+    assert shown.err.endswith("without one: standard output\n")
+
+
+def test_vectors_have_no_sheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
+    np.savez("own.npz", x=np.random.default_rng(0).normal(size=(60, 5)), y=labels)
+    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
+    assert main(["train", "--data", "own.npz", *quick, "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["suggest", "run", "--labels", "4", "--out", "next.csv", "--sheet", "next.png"]) == 2
+    assert "sheet is 'next.png', but run is a run on feature vectors: leave it out" in capsys.readouterr().err
+    assert not list(tmp_path.glob("next.*"))
+    assert main(["suggest", "run", "--labels", "4", "--out", "next.csv"]) == 0
+    assert len(Path("next.csv").read_text().splitlines()) == 5
+
+
+def test_without_unlabelled_items_there_is_nothing_to_suggest(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures / "pets", tmp_path / "pets")
+    shutil.rmtree(tmp_path / "pets" / "unlabeled")
+    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--method", "supervised", "--device", "cpu"]
+    assert main(["train", "--data", str(tmp_path / "pets"), *quick, "--out", str(tmp_path / "run")]) == 0
+    with pytest.raises(UserError, match="has no item without a label"):
+        suggest(tmp_path / "run", device="cpu")
