@@ -4,23 +4,17 @@ twice the steps: in one run, or in two of which the second is told what the firs
 python benchmarks/few_labels.py trains six seeds of each and writes benchmarks/results/digits-few-labels.json.
 """
 
-import itertools
-import multiprocessing
-import os
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import contrast
 import succession
-import torch
+from many_digits import write_all
 
 from normatch import recipes
 from normatch.engine import train
 from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.machine import circumstances
-from normatch.files import write_json
 
 RESULTS = Path(__file__).parent / "results" / "digits-few-labels.json"
 LABELS = (10, 20, 40)
@@ -31,7 +25,6 @@ KEPT = ("labels", "seed", "accuracy", "steps", "seconds", "hardware")
 
 def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
     """The outcomes of each way with so many labels and this seed."""
-    torch.set_num_threads(1)  # the last bits depend on the number
     contrast.add_methods()
     succession.add_methods()
     labels, seed = task
@@ -54,14 +47,5 @@ def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    tasks = list(itertools.product(LABELS, SEEDS))
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
-        rows = [row for found in processes.map(trained, tasks) for row in found]
-    torch.set_num_threads(1)  # as there
-    what = "digits: test accuracy of the last averaged weights, 1,437 training and 360 test digits"
-    write_json(RESULTS, {"what": what, **circumstances(), "runs": rows})
-
-
 if __name__ == "__main__":
-    main()
+    write_all(RESULTS, trained, LABELS, SEEDS)

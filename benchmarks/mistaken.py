@@ -15,7 +15,8 @@ from PIL import Image, ImageDraw, ImageFont
 from normatch import recipes
 from normatch.data import Corpus, Dataset, draw_split
 from normatch.engine.job import open_corpus
-from normatch.evaluate import load
+from normatch.evaluate import Predictor, load
+from normatch.evaluate.suggest import of_new_kinds
 from normatch.files import write_json
 
 RESULTS = Path(__file__).parent / "results" / "cifar10-birds.json"
@@ -28,6 +29,17 @@ def labelled_birds(corpus: Corpus, seed: int) -> NDArray[np.int64]:
     labelled = draw_split(corpus, 40, seed).labelled
     birds: NDArray[np.int64] = labelled[corpus.train.labels[labelled] == BIRD]
     return birds
+
+
+def wrong_suggestions(corpus: Corpus, model: Predictor, seed: int, count: int) -> list[list[int]]:
+    """Of ``count`` suggestions those that the network guesses wrongly: class, guess, and how many are alike."""
+    train, labelled = corpus.train, draw_split(corpus, 40, seed).labelled
+    free = np.setdiff1d(np.arange(len(train)), labelled)
+    chosen, sizes = of_new_kinds(model, train.inputs, labelled, free, count, 0)
+    guesses = model.predict_proba(train.inputs[chosen]).argmax(1)
+    rows = np.stack([train.labels[chosen], guesses, sizes], 1)
+    found: list[list[int]] = rows[rows[:, 0] != rows[:, 1]].tolist()
+    return found
 
 
 def tiles(data: Dataset, positions: NDArray[np.int64]) -> list[Image.Image]:
@@ -57,7 +69,8 @@ def main() -> None:
     assert corpus.test is not None  # the held-out images
     birds = np.flatnonzero(corpus.test.labels == BIRD)
     seeds = [int(run.name.rpartition("seed")[2]) for run in given.runs]
-    each = [load(run, "auto").predict_proba(corpus.test.inputs[birds]).argmax(1) == DEER for run in given.runs]
+    models = [load(run, "auto") for run in given.runs]
+    each = [model.predict_proba(corpus.test.inputs[birds]).argmax(1) == DEER for model in models]
     both = birds[each[0] & each[1]]
     write_json(
         RESULTS,
@@ -66,6 +79,10 @@ def main() -> None:
             "runs": [run.name for run in given.runs],
             "by each": [birds[one].tolist() for one in each],
             "by both": both.tolist(),
+            "wrong suggestions of each: class, guess, and how many of 20,000 are alike": {
+                count: [wrong_suggestions(corpus, *known, count) for known in zip(models, seeds, strict=True)]
+                for count in (20, 40)
+            },
         },
     )
     labelled = [one for seed in seeds for one in tiles(corpus.train, labelled_birds(corpus, seed))]

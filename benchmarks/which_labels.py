@@ -5,16 +5,12 @@ python benchmarks/which_labels.py trains six seeds of each and writes benchmarks
 """
 
 import dataclasses
-import itertools
-import multiprocessing
-import os
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from many_digits import write_all
 from numpy.typing import NDArray
 
 from normatch import recipes
@@ -22,12 +18,10 @@ from normatch.config import Config
 from normatch.data import Corpus, draw_split
 from normatch.engine import train
 from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.machine import circumstances
 from normatch.engine.run import Run
 from normatch.evaluate import load
 from normatch.evaluate.kinds import one_of_each_kind
 from normatch.evaluate.suggest import in_doubt, of_new_kinds
-from normatch.files import write_json
 from normatch.seeding import permutation
 
 RESULTS = Path(__file__).parent / "results" / "digits-which-labels.json"
@@ -77,7 +71,6 @@ LATER = {"chance": then_chance, "kinds": then_kinds, "doubt": then_doubt}
 
 def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
     """The outcomes of each way with so many labels and this seed."""
-    torch.set_num_threads(1)  # the last bits depend on the number
     labels, seed = task
     config = recipes.digits(labels, seed)
     corpus = with_test_set(config, open_corpus(config))
@@ -111,14 +104,5 @@ def labelled_run(config: Config, corpus: Corpus, chosen: Indices, folder: Path) 
     return train(config, folder, corpus=dataclasses.replace(corpus, folds=(np.sort(chosen),)))
 
 
-def main() -> None:
-    tasks = list(itertools.product(LABELS, SEEDS))
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
-        rows = [row for found in processes.map(trained, tasks) for row in found]
-    torch.set_num_threads(1)  # as there
-    what = "digits: test accuracy of the last averaged weights, 1,437 training and 360 test digits"
-    write_json(RESULTS, {"what": what, **circumstances(), "runs": rows})
-
-
 if __name__ == "__main__":
-    main()
+    write_all(RESULTS, trained, LABELS, SEEDS)

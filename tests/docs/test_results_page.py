@@ -382,6 +382,11 @@ def claims_of_succession() -> Iterator[str]:
     birds = read_json(RESULTS / "cifar10-birds.json")
     assert [len(one) for one in birds["by each"]] == [run[TRUTH][2][4] for run in (first, again)]
     yield f"{len(birds['by both'])} of them by both networks of rows 1 and 9, which had different labels"
+    twenty, forty = birds["wrong suggestions of each: class, guess, and how many of 20,000 are alike"].values()
+    ((bird, deer, alike),) = twenty[1]
+    assert (bird, deer, twenty[0]) == (2, 4, [])
+    assert [len(wrong) for wrong in forty] == [3, 5]
+    yield f"and stands for {alike} of 20,000 images"
     cats_and_dogs = [(run[TRUTH][3][5] + run[TRUTH][5][3]) / 50 for run in runs]
     yield f"taken for each other are {min(cats_and_dogs):.1f} to {max(cats_and_dogs):.1f} % of all images"
 

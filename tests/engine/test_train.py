@@ -250,7 +250,7 @@ def test_a_damaged_run_is_named(finished: Run, tmp_path: Path) -> None:
     for name in ("model.json", "model.safetensors"):
         (broken / name).write_bytes((finished.path / name).read_bytes())
     (broken / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(UserError, match=r"model.safetensors does not fit"):
+    with pytest.raises(UserError, match=r"model.safetensors cannot be read"):
         load(broken)
     spec = json.loads((finished.path / "model.json").read_text())
     (broken / "model.json").write_text(json.dumps(spec | {"backbone": "resnet-19"}))
