@@ -157,11 +157,13 @@ def with_more_labels(corpus: Corpus, first: Run, labels: int, seed: int) -> tupl
     """
     model, labelled, truth = load(first.path, "auto"), first.split.labelled, corpus.train.labels
     free = np.setdiff1d(first.split.unlabelled, labelled)
-    more, sizes = of_new_kinds(model, corpus.train.inputs, labelled, free, labels - len(labelled), seed)
+    more, sizes, _ = of_new_kinds(model, corpus.train.inputs, labelled, free, labels - len(labelled), seed)
     guesses = model.predict_proba(corpus.train.inputs[more]).argmax(1)
     noted = {
         "suggested by": first.path.name,
-        "suggestions: class, guess, and how many are alike": np.stack([truth[more], guesses, sizes], 1).tolist(),
+        "suggestions: class, guess, and how many are alike": np.stack(
+            [truth[more], guesses, np.array(sizes)], 1
+        ).tolist(),
     }
     return dataclasses.replace(corpus, folds=(np.union1d(labelled, more),)), noted
 

@@ -35,9 +35,9 @@ def wrong_suggestions(corpus: Corpus, model: Predictor, seed: int, count: int) -
     """Of ``count`` suggestions those that the network guesses wrongly: class, guess, and how many are alike."""
     train, labelled = corpus.train, draw_split(corpus, 40, seed).labelled
     free = np.setdiff1d(np.arange(len(train)), labelled)
-    chosen, sizes = of_new_kinds(model, train.inputs, labelled, free, count, 0)
+    chosen, sizes, _ = of_new_kinds(model, train.inputs, labelled, free, count, 0)
     guesses = model.predict_proba(train.inputs[chosen]).argmax(1)
-    rows = np.stack([train.labels[chosen], guesses, sizes], 1)
+    rows = np.stack([train.labels[chosen], guesses, np.array(sizes)], 1)
     found: list[list[int]] = rows[rows[:, 0] != rows[:, 1]].tolist()
     return found
 

@@ -133,8 +133,8 @@ WHICH = {
     "chance": "of all digits, by chance",
     "kinds": "one of each kind, by pixels",
     "half each class, half chance": "half of each class by chance; then of all, by chance",
-    "half each class, half kinds": "half of each class by chance; then by `normatch suggest`",
-    "half each class, half doubt": "half of each class by chance; then by `normatch suggest --by doubt`",
+    "half each class, half suggested": "half of each class by chance; then by `normatch suggest`",
+    "half each class, half disputed": "half of each class by chance; then where head and flow disagree",
 }
 
 

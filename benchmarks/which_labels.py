@@ -21,7 +21,7 @@ from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import Run
 from normatch.evaluate import load
 from normatch.evaluate.kinds import one_of_each_kind
-from normatch.evaluate.suggest import in_doubt, of_new_kinds
+from normatch.evaluate.suggest import of_new_kinds
 from normatch.seeding import permutation
 
 RESULTS = Path(__file__).parent / "results" / "digits-which-labels.json"
@@ -53,20 +53,21 @@ def then_chance(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) 
     return others[~np.isin(others, first)][:more]
 
 
-def then_kinds(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
-    """As ``normatch suggest --by kinds`` does."""
+def then_suggested(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
+    """As ``normatch suggest`` does."""
     free = np.setdiff1d(np.arange(len(corpus.train.labels)), first)
     return of_new_kinds(load(run.path), corpus.train.inputs, first, free, more, seed)[0]
 
 
-def then_doubt(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
-    """As ``normatch suggest --by doubt`` does."""
-    free = np.setdiff1d(np.arange(len(corpus.train.labels)), first)
-    return in_doubt(load(run.path), corpus.train.inputs, free, more, seed)
+def then_disputed(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
+    """Those of which head and flow disagree, the least confident ones first; then the other least confident ones."""
+    rows = load(run.path).label(corpus.train.inputs)
+    free = np.setdiff1d(np.arange(len(rows)), first).tolist()
+    return np.array(sorted(free, key=lambda i: (bool(rows[i].agree), rows[i].probability))[:more])
 
 
 AT_ONCE = {"each class": each_class, "chance": chance, "kinds": kinds}
-LATER = {"chance": then_chance, "kinds": then_kinds, "doubt": then_doubt}
+LATER = {"chance": then_chance, "suggested": then_suggested, "disputed": then_disputed}
 
 
 def trained(task: tuple[int, int]) -> list[dict[str, Any]]:

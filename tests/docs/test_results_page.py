@@ -382,11 +382,14 @@ def claims_of_succession() -> Iterator[str]:
     birds = read_json(RESULTS / "cifar10-birds.json")
     assert [len(one) for one in birds["by each"]] == [run[TRUTH][2][4] for run in (first, again)]
     yield f"{len(birds['by both'])} of them by both networks of rows 1 and 9, which had different labels"
-    twenty, forty = birds["wrong suggestions of each: class, guess, and how many of 20,000 are alike"].values()
-    ((bird, deer, alike),) = twenty[1]
-    assert (bird, deer, twenty[0]) == (2, 4, [])
-    assert [len(wrong) for wrong in forty] == [3, 5]
-    yield f"and stands for {alike} of 20,000 images"
+    twenty = birds["wrong suggestions of each: class, guess, and how many of 20,000 are alike"]["20"]
+    assert [len(wrong) for wrong in twenty] == [4, 6]
+    stand_for = [sum(alike for _, _, alike in wrong) for wrong in twenty]
+    ((_, _, alike),) = (wrong for wrong in twenty[1] if wrong[:2] == [2, 4])
+    yield (
+        f"row 9's six have a wrong name, and stand for {stand_for[1]} of 20,000 images; one is a bird that it takes "
+        f"for a deer, and stands for {alike}. Of row 1's four have one, and stand for {stand_for[0]}."
+    )
     cats_and_dogs = [(run[TRUTH][3][5] + run[TRUTH][5][3]) / 50 for run in runs]
     yield f"taken for each other are {min(cats_and_dogs):.1f} to {max(cats_and_dogs):.1f} % of all images"
 
@@ -440,16 +443,16 @@ def claims_of_which_digits_to_label() -> Iterator[str]:
     assert len(one_each) == 5
     yield f"is {-statistics.mean(one_each):.1f} points below one of each class by chance (the five seeds that have"
     assert all(abs(statistics.mean(over_each_class("kinds", labels))) < 0.1 for labels in (20, 40))
-    new, doubt = "half each class, half kinds", "half each class, half doubt"
-    mean, low, high = interval(over_each_class(new, 20))
-    assert [sum(more > 0 for more in over_each_class(way, n)) for way, n in ((new, 20), (doubt, 40))] == [5, 4]
+    suggested, disputed = "half each class, half suggested", "half each class, half disputed"
+    ends = [interval(over_each_class(suggested, labels)) for labels in (20, 40)]
     yield (
-        f"is {mean:.1f} points above as many of each class by chance (95 % interval of the mean {low:.1f} to "
-        f"{high:.1f}, above on five of six seeds), and digits in doubt are "
-        f"{-statistics.mean(over_each_class(doubt, 20)):.1f} below"
+        f"suggestions of a run with half of the labels are {ends[0][0]:.1f} points above as many of each class by "
+        f"chance with 20 labels (95 % interval of the mean {ends[0][1]:.1f} to {ends[0][2]:.1f}), and "
+        f"{ends[1][0]:.1f} with 40 ({signed(ends[1][1])} to {ends[1][2]:.1f})"
     )
-    mean, low, high = interval(over_each_class(doubt, 40))
-    yield f"digits in doubt are {mean:.1f} above ({signed(low)} to {high:.1f}, on four of six)"
+    assert [sum(more < 0 for more in over_each_class(suggested, labels)) for labels in (20, 40)] == [1, 0]
+    fewer, more = (statistics.mean(over_each_class(disputed, labels)) for labels in (20, 40))
+    yield f"disputed digits {-fewer:.1f} below with 20, and {more:.1f} above with 40"
 
 
 CLAIMS = (

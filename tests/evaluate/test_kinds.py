@@ -23,11 +23,11 @@ def blobs() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def test_each_kind_has_one_in_its_middle(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
     x, kind = blobs
-    chosen, sizes = one_of_each_kind(x, len(SIZES))
-    assert sizes.tolist() == sorted(SIZES, reverse=True)
+    chosen, kinds = one_of_each_kind(x, len(SIZES))
+    assert [len(members) for members in kinds] == sorted(SIZES, reverse=True)
     assert kind[chosen].tolist() == np.argsort(SIZES)[::-1].tolist()
-    for position in chosen:
-        members = np.flatnonzero(kind == kind[position])
+    for position, members in zip(chosen, kinds, strict=True):
+        assert members.tolist() == np.flatnonzero(kind == kind[position]).tolist()
         middle = x[members].mean(0)
         assert position == members[np.linalg.norm(x[members] - middle, axis=1).argmin()]
 
@@ -35,9 +35,15 @@ def test_each_kind_has_one_in_its_middle(blobs: tuple[NDArray[np.float32], NDArr
 def test_kinds_with_a_label_need_none(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
     x, kind = blobs
     labelled = np.array([np.flatnonzero(kind == k)[0] for k in (1, 2)])
-    chosen, sizes = one_of_each_kind(x, 3, labelled)
+    chosen, kinds = one_of_each_kind(x, 3, labelled)
     assert kind[chosen].tolist() == [3, 4, 0]
-    assert sizes.tolist() == [20, 15, 5]
+    assert [len(members) for members in kinds] == [20, 15, 5]
+
+
+def test_kinds_of_the_most_worth_come_first(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
+    x, kind = blobs
+    worth = np.array([0.5, 0.1, 0.0, 0.01, 0.3], np.float32)[kind]  # in all 2.5, 3, 0, 0.2, 4.5
+    assert kind[one_of_each_kind(x, 5, worth=worth)[0]].tolist() == [4, 1, 0, 3, 2]
 
 
 @settings(max_examples=60)
@@ -49,13 +55,15 @@ def test_kinds_with_a_label_need_none(blobs: tuple[NDArray[np.float32], NDArray[
 )
 def test_what_is_chosen(points: list[tuple[int, int]], count: int, known: int, seed: int) -> None:
     x, labelled = np.array(points, np.float32), np.arange(known)
-    chosen, sizes = one_of_each_kind(x, count, labelled, seed=seed)
-    again = one_of_each_kind(x, count, labelled, seed=seed)
-    assert [chosen.tolist(), sizes.tolist()] == [part.tolist() for part in again]
-    assert len({points[i] for i in chosen}) == len(chosen) == len(sizes)
-    assert not {points[i] for i in chosen} & set(points[:known])
-    assert sizes.tolist() == sorted(sizes, reverse=True)
-    assert sizes.sum() <= len(points) - known
+    chosen, kinds = one_of_each_kind(x, count, labelled, seed=seed)
+    again, _ = one_of_each_kind(x, count, labelled, seed=seed)
+    assert chosen.tolist() == again.tolist()
+    sizes = [len(members) for members in kinds]
+    assert sizes == sorted(sizes, reverse=True)
+    together = [position for members in kinds for position in members]
+    assert len(set(together)) == len(together)
+    assert all(position in members for position, members in zip(chosen, kinds, strict=True))
+    assert not {points[i] for i in together} & set(points[:known])
     different = len(set(points))
     assert len(chosen) <= min(count, different - len(set(points[:known])))
     if different >= known + count:

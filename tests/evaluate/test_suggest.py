@@ -12,7 +12,6 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.data.manifest import list_manifest
 from normatch.engine import Run, train
-from normatch.engine.job import open_corpus, with_test_set
 from normatch.errors import UserError
 from normatch.evaluate import load
 from normatch.evaluate import suggest as module
@@ -47,8 +46,9 @@ def test_they_are_unlabelled_training_items(run: Run) -> None:
     assert set(items) <= free
     assert not set(items) & set(run.split.validation.tolist())
     assert found.unlabelled == len(free)
-    stands_for = [row.stands_for for row in found.rows]
-    assert stands_for == sorted(stands_for, reverse=True)
+    in_doubt = [row.in_doubt for row in found.rows]
+    assert in_doubt == sorted(in_doubt, reverse=True)
+    assert all(row.in_doubt < row.stands_for for row in found.rows)
     model = load(run.path)
     assert [row.guess for row in found.rows] == model.predict(found.items.inputs)
     np.testing.assert_array_equal(
@@ -60,23 +60,6 @@ def test_the_seed_decides(run: Run) -> None:
     first, again, other = (suggest(run.path, 5, seed=seed, device="cpu") for seed in (0, 0, 1))
     assert first.rows == again.rows
     assert first.rows != other.rows
-
-
-def test_those_in_doubt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH", 100)
-    found = suggest(run.path, 15, by="doubt", device="cpu")
-    free = set(run.split.unlabelled.tolist()) - set(run.split.labelled.tolist())
-    rows = load(run.path).label(with_test_set(run.config, open_corpus(run.config)).train.inputs)
-    doubt = sorted((not rows[i].agree, 1 - rows[i].probability) for i in free)[::-1]
-    assert [(not rows[row.item].agree, 1 - row.probability) for row in found.rows] == doubt[:15]  # type: ignore[index]
-    assert {row.item for row in found.rows} <= free
-    assert {row.stands_for for row in found.rows} == {1}
-
-
-def test_without_a_second_opinion_confidence_decides(tiny_config: Config, tmp_path: Path) -> None:
-    path = train(tiny_config.replace(method="fixmatch"), tmp_path / "run").path
-    probabilities = [row.probability for row in suggest(path, 30, by="doubt", device="cpu").rows]
-    assert probabilities == sorted(probabilities)
 
 
 def test_of_many_items_some_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +78,7 @@ def test_a_table_that_becomes_a_manifest(
     assert main(["suggest", str(pictures / "run"), "--labels", "6", "--out", "next.csv", "--sheet", "next.png"]) == 0
     assert capsys.readouterr().out == "6 items to label, of 28 without one: next.csv\n"
     rows = list(csv.DictReader(Path("next.csv").read_text().splitlines()))
-    assert list(rows[0]) == ["path", "label", "guess", "probability", "stands_for"]
+    assert list(rows[0]) == ["path", "label", "guess", "probability", "stands_for", "in_doubt"]
     assert all(row["path"].startswith("unlabeled/") and row["label"] == "" for row in rows)
     manifest = pictures / "pets" / "next.csv"
     shutil.copy("next.csv", manifest)
@@ -126,7 +109,7 @@ def test_standard_output_has_the_table_alone(run: Run, capsys: pytest.CaptureFix
     assert main(["suggest", str(run.path), "--labels", "3", "--device", "cpu"]) == 0
     shown = capsys.readouterr()
     heading, *rows = shown.out.splitlines()
-    assert heading == "item,guess,probability,stands_for"
+    assert heading == "item,guess,probability,stands_for,in_doubt"
     assert len(rows) == 3
     assert shown.err.endswith("without one: standard output\n")
 

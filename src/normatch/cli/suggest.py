@@ -11,7 +11,7 @@ from normatch.bars import decoding
 from normatch.data import Reading
 from normatch.device import Device
 from normatch.engine.run import Moved
-from normatch.evaluate.suggest import By, suggest_to
+from normatch.evaluate.suggest import suggest_to
 
 __all__ = ["main"]
 
@@ -23,7 +23,6 @@ def main(argv: list[str]) -> None:
 def verb(
     run: Positional[Path],
     labels: int = 20,
-    by: By = "kinds",
     out: Path | None = None,
     sheet: Path | None = None,
     seed: int = 0,
@@ -34,13 +33,11 @@ def verb(
     cache: bool = True,
     force: bool = False,
 ) -> None:
-    """Suggest what to label next, by what a finished run has learned.
+    """Suggest what to label next: one item of each kind that has no label yet, by what a finished run has learned.
 
     Args:
         run: Folder of the run.
         labels: How many items to suggest.
-        by: One item of each of the largest kinds that have no label yet, best for the first labels; or those in doubt,
-            where the two classifiers disagree or are least confident, best for more.
         out: Table to write, a .csv or .parquet file; standard output by default. Of files, it is a manifest with labels
             to fill in.
         sheet: Image file to write: the suggested pictures under the names that the run has for them.
@@ -54,12 +51,6 @@ def verb(
     """
     moved = Moved(data, unlabelled, data_root)
     with decoding() as on_decoded:
-        how: dict[str, Any] = {
-            "moved": moved,
-            "device": device,
-            "reading": Reading(cache, on_decoded),
-            "seed": seed,
-            "by": by,
-        }
+        how: dict[str, Any] = {"moved": moved, "device": device, "reading": Reading(cache, on_decoded), "seed": seed}
         said = suggest_to(run, labels, out, sheet, force=force, **how)
     print(said, file=sys.stderr if out is None else sys.stdout)

@@ -16,13 +16,19 @@ STARTS, FEW = 4, 200
 
 
 def one_of_each_kind(
-    x: NDArray[np.float32], count: int, labelled: Indices | None = None, *, seed: int = 0
-) -> tuple[Indices, Indices]:
-    """Up to ``count`` positions in ``x`` (N, D) that are worth a label, and how many items each of them stands for.
+    x: NDArray[np.float32],
+    count: int,
+    labelled: Indices | None = None,
+    *,
+    worth: NDArray[np.float32] | None = None,
+    seed: int = 0,
+) -> tuple[Indices, list[Indices]]:
+    """Up to ``count`` positions in ``x`` (N, D) that deserve a label, and for each those of all items of its kind.
 
     k-means makes as many clusters as there are ``labelled`` positions and ``count`` together, so at least ``count`` of
-    them have no label. Of those the largest are taken, largest first, each represented by the item nearest to its
-    middle. There are fewer if there are not as many different items.
+    them have no label. Of those the ones are taken whose items are ``worth`` most together (by default, the largest),
+    in that order, each represented by the item nearest to its middle. There are fewer if there are not as many
+    different items.
     """
     from sklearn.cluster import KMeans  # a second of import that only this needs
     from sklearn.exceptions import ConvergenceWarning
@@ -34,11 +40,11 @@ def one_of_each_kind(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # different items that are equal to its rounding
         cluster = k_means.fit_predict(x)
-    sizes = np.bincount(cluster, minlength=clusters)
-    unlabelled = np.setdiff1d(np.flatnonzero(sizes), cluster[labelled])
-    largest = unlabelled[np.argsort(-sizes[unlabelled], kind="stable")][:count]
-    middles = [_middle(x, np.flatnonzero(cluster == one)) for one in largest]
-    return np.array(middles, np.int64), sizes[largest]
+    total = np.bincount(cluster, worth, minlength=clusters)
+    unlabelled = np.setdiff1d(cluster, cluster[labelled])
+    best = unlabelled[np.argsort(-total[unlabelled], kind="stable")][:count]
+    kinds = [np.flatnonzero(cluster == one) for one in best]
+    return np.array([_middle(x, kind) for kind in kinds], np.int64), kinds
 
 
 def _middle(x: NDArray[np.float32], members: Indices) -> int:

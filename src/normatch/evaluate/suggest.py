@@ -1,9 +1,9 @@
-"""Which items to label next: one of each kind that has no label yet, or those of which a finished run is least sure."""
+"""Which items to label next: one of each kind that has no label yet, those kinds first of which a run is least sure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,7 @@ from normatch.evaluate.table import must_be_a_table, written
 from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.seeding import permutation
 
-__all__ = ["By", "Suggestion", "Suggestions", "in_doubt", "of_new_kinds", "suggest", "suggest_to"]
-
-By = Literal["kinds", "doubt"]
-"""How to choose: one item of each kind without a label, or the items that the run is least sure of."""
+__all__ = ["Suggestion", "Suggestions", "of_new_kinds", "suggest", "suggest_to"]
 
 Indices = NDArray[np.int64]
 
@@ -42,12 +39,14 @@ class Suggestion(NamedTuple):
     """The class that the run takes it for."""
     probability: float
     stands_for: int
-    """How many items are of its kind, of those that were looked at; 1 if chosen by doubt."""
+    """How many items are of its kind, of those that were looked at."""
+    in_doubt: float
+    """How many of these have a wrong guess, if the run's probabilities are right: the sum of 1 − probability."""
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Items to label, those first that stand for most others, or that are in doubt most."""
+    """Items to label, those first whose kind is most in doubt."""
 
     rows: list[Suggestion]
     items: Dataset
@@ -69,7 +68,6 @@ def suggest(
     path: Path | str,
     labels: int = 20,
     *,
-    by: By = "kinds",
     seed: int = 0,
     moved: Moved = STAYED,
     device: Device = "auto",
@@ -77,8 +75,7 @@ def suggest(
 ) -> Suggestions:
     """The ``labels`` items that are worth a label most, of the data of a finished run.
 
-    A kind without a labelled item may have the wrong name as a whole, which one label of it shows. Doubt is worth more
-    once each kind has a label (docs/results.md, Which digits to label).
+    A kind without a labelled item may have the wrong name as a whole, which one label of it shows.
     """
     if labels < 1:
         raise UserError(f"labels is {labels}: give the number of items to suggest, at least 1")
@@ -90,48 +87,33 @@ def suggest(
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):
         raise UserError(f"{path} has no item without a label: add some to the data, and train again")
-    if by == "kinds":
-        chosen, sizes = of_new_kinds(model, corpus.train.inputs, labelled, free, labels, seed)
-    else:
-        chosen = in_doubt(model, corpus.train.inputs, free, labels, seed)
-        sizes = np.ones(len(chosen), np.int64)
+    chosen, sizes, doubts = of_new_kinds(model, corpus.train.inputs, labelled, free, labels, seed)
     items = corpus.train.subset(chosen)
     p = model.predict_proba(items.inputs)
     names = chosen.tolist() if items.files is None else items.files.tolist()
     guesses = [model.classes[k] for k in p.argmax(1)]
-    rows = map(Suggestion, names, guesses, p.max(1).tolist(), sizes.tolist())
+    rows = map(Suggestion, names, guesses, p.max(1).tolist(), sizes, doubts)
     return Suggestions(list(rows), items, len(free))
 
 
 def of_new_kinds(
     model: Predictor, inputs: NDArray[Any], labelled: Indices, free: Indices, count: int, seed: int
-) -> tuple[Indices, Indices]:
-    """One of each kind among the ``free`` positions in ``inputs``, of kinds that have no ``labelled`` one, and how many
-    are of its kind. What has features of a similar direction is of one kind."""
+) -> tuple[Indices, list[int], list[float]]:
+    """Of the ``free`` positions in ``inputs``, one of each kind that has no ``labelled`` one, those first of whose kind
+    most are in doubt; how many are of its kind, and in doubt. What has features of a similar direction is of one kind.
+    """
     labelled, free = _some(labelled, MOST_LABELLED, seed), _some(free, MOST, seed)
     places = np.concatenate([labelled, free])
-    z = np.concatenate([model.features(inputs[part]) for part in _batches(places)])
+    # In parts: the inputs may be a memory-mapped file that is larger than the memory.
+    z = np.concatenate([model.features(inputs[places[i : i + BATCH]]) for i in range(0, len(places), BATCH)])
+    doubt = 1 - model.proba_of_features(z).max(1)
     directions = z / np.linalg.norm(z, axis=1, keepdims=True).clip(min=np.finfo(z.dtype).tiny)
-    chosen, sizes = one_of_each_kind(directions, count, np.arange(len(labelled)), seed=seed)
-    return places[chosen], sizes
-
-
-def in_doubt(model: Predictor, inputs: NDArray[Any], free: Indices, count: int, seed: int) -> Indices:
-    """Those of the ``free`` positions in ``inputs`` of which head and auxiliary classifier disagree, the head's least
-    confident ones first; then the others, in the same order."""
-    free = _some(free, MOST, seed)
-    rows = [row for part in _batches(free) for row in model.label(inputs[part])]
-    order = sorted(range(len(rows)), key=lambda place: (bool(rows[place].agree), rows[place].probability))
-    return free[order[:count]]
+    chosen, kinds = one_of_each_kind(directions, count, np.arange(len(labelled)), worth=doubt, seed=seed)
+    return places[chosen], [len(kind) for kind in kinds], [float(doubt[kind].sum()) for kind in kinds]
 
 
 def _some(positions: Indices, most: int, seed: int) -> Indices:
     return positions[np.sort(permutation(len(positions), seed, "suggest")[:most])]
-
-
-def _batches(places: Indices) -> list[Indices]:
-    """In parts: the inputs may be a memory-mapped file that is larger than the memory."""
-    return [places[start : start + BATCH] for start in range(0, len(places), BATCH)]
 
 
 def suggest_to(
