@@ -16,6 +16,7 @@ from typing import Any
 import contrast
 import numpy as np
 import succession
+from numpy.typing import NDArray
 from tried import add_what_was_tried
 
 from normatch import recipes
@@ -25,7 +26,7 @@ from normatch.engine import train
 from normatch.engine.job import open_corpus
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
-from normatch.evaluate import confusion, load
+from normatch.evaluate import Predictor, confusion, load
 from normatch.evaluate.answers import read_answers
 from normatch.evaluate.suggest import of_new_kinds
 from normatch.files import read_json, write_json
@@ -150,21 +151,26 @@ def held_out(corpus: Corpus) -> Corpus:
     return Corpus(corpus.name, corpus.train.subset(rest), corpus.train.subset(judges))
 
 
+def suggested(
+    corpus: Corpus, model: Predictor, labelled: NDArray[np.int64], count: int, seed: int
+) -> tuple[NDArray[np.int64], list[list[int]]]:
+    """Positions of so many suggestions; of each its class, the network's guess, and how many are alike."""
+    train = corpus.train
+    free = np.setdiff1d(np.arange(len(train)), labelled)
+    chosen, sizes, _ = of_new_kinds(model, train.inputs, labelled, free, count, seed)
+    guesses = model.predict_proba(train.inputs[chosen]).argmax(1)
+    rows = zip(train.labels[chosen].tolist(), guesses.tolist(), sizes, strict=True)
+    return chosen, [list(row) for row in rows]
+
+
 def with_more_labels(corpus: Corpus, first: Run, labels: int, seed: int) -> tuple[Corpus, dict[str, Any]]:
     """The corpus with one fold: the labels of an earlier run, and as many suggestions of its network as are missing.
 
     Also what is noted of them.
     """
-    model, labelled, truth = load(first.path, "auto"), first.split.labelled, corpus.train.labels
-    free = np.setdiff1d(first.split.unlabelled, labelled)
-    more, sizes, _ = of_new_kinds(model, corpus.train.inputs, labelled, free, labels - len(labelled), seed)
-    guesses = model.predict_proba(corpus.train.inputs[more]).argmax(1)
-    noted = {
-        "suggested by": first.path.name,
-        "suggestions: class, guess, and how many are alike": np.stack(
-            [truth[more], guesses, np.array(sizes)], 1
-        ).tolist(),
-    }
+    labelled = first.split.labelled
+    more, rows = suggested(corpus, load(first.path, "auto"), labelled, labels - len(labelled), seed)
+    noted = {"suggested by": first.path.name, "suggestions: class, guess, and how many are alike": rows}
     return dataclasses.replace(corpus, folds=(np.union1d(labelled, more),)), noted
 
 
@@ -198,7 +204,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=100, help="those below 100 are left to the test images")
     parser.add_argument("--evaluations", type=int, default=12)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--keep", type=Path, help="keep the runs in this folder, for --start")
+    parser.add_argument("--keep", type=Path, help="keep the runs in this folder, for --start and --more")
     parser.add_argument("--start", type=Path, help="the folder of the kept run that is continued")
     parser.add_argument(
         "--more", type=Path, help="the folder of the kept run, with fewer labels, that suggests the rest"

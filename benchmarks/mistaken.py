@@ -1,14 +1,15 @@
 """Held-out birds that two networks of the search take for deer, beside the labelled birds of their label seeds.
 
 python benchmarks/mistaken.py RUN RUN --data-root data reads the models of two runs that fast.py kept (--keep), writes
-which birds they are to benchmarks/results/cifar10-birds.json and draws docs/pictures/cifar10-birds.jpg.
+which birds they are, and which wrong names their suggestions show, to benchmarks/results/cifar10-birds.json, and draws
+docs/pictures/cifar10-birds.jpg.
 """
 
 import argparse
 from pathlib import Path
 
 import numpy as np
-from fast import held_out
+from fast import held_out, suggested
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
@@ -16,7 +17,6 @@ from normatch import recipes
 from normatch.data import Corpus, Dataset, draw_split
 from normatch.engine.job import open_corpus
 from normatch.evaluate import Predictor, load
-from normatch.evaluate.suggest import of_new_kinds
 from normatch.files import write_json
 
 RESULTS = Path(__file__).parent / "results" / "cifar10-birds.json"
@@ -31,15 +31,10 @@ def labelled_birds(corpus: Corpus, seed: int) -> NDArray[np.int64]:
     return birds
 
 
-def wrong_suggestions(corpus: Corpus, model: Predictor, seed: int, count: int) -> list[list[int]]:
-    """Of ``count`` suggestions those that the network guesses wrongly: class, guess, and how many are alike."""
-    train, labelled = corpus.train, draw_split(corpus, 40, seed).labelled
-    free = np.setdiff1d(np.arange(len(train)), labelled)
-    chosen, sizes, _ = of_new_kinds(model, train.inputs, labelled, free, count, 0)
-    guesses = model.predict_proba(train.inputs[chosen]).argmax(1)
-    rows = np.stack([train.labels[chosen], guesses, np.array(sizes)], 1)
-    found: list[list[int]] = rows[rows[:, 0] != rows[:, 1]].tolist()
-    return found
+def wrong_suggestions(corpus: Corpus, model: Predictor, seed: int) -> list[list[int]]:
+    """Of 20 suggestions those that the network guesses wrongly: class, guess, and how many are alike."""
+    _, rows = suggested(corpus, model, draw_split(corpus, 40, seed).labelled, 20, seed=0)
+    return [row for row in rows if row[0] != row[1]]
 
 
 def tiles(data: Dataset, positions: NDArray[np.int64]) -> list[Image.Image]:
@@ -79,10 +74,9 @@ def main() -> None:
             "runs": [run.name for run in given.runs],
             "by each": [birds[one].tolist() for one in each],
             "by both": both.tolist(),
-            "wrong suggestions of each: class, guess, and how many of 20,000 are alike": {
-                count: [wrong_suggestions(corpus, *known, count) for known in zip(models, seeds, strict=True)]
-                for count in (20, 40)
-            },
+            "wrong of 20 suggestions of each: class, guess, and how many of 20,000 are alike": [
+                wrong_suggestions(corpus, model, seed) for model, seed in zip(models, seeds, strict=True)
+            ],
         },
     )
     labelled = [one for seed in seeds for one in tiles(corpus.train, labelled_birds(corpus, seed))]

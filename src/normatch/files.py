@@ -34,7 +34,7 @@ KINDS: dict[type | tuple[type, ...], str] = {
     bool: "a truth value",
     (int, float): "a number",
 }
-"""What JSON's values are called; bool is first, because in Python it is an int."""
+"""What JSON's values are called; bool comes before int, which in Python it is."""
 
 
 @contextmanager

@@ -382,7 +382,7 @@ def claims_of_succession() -> Iterator[str]:
     birds = read_json(RESULTS / "cifar10-birds.json")
     assert [len(one) for one in birds["by each"]] == [run[TRUTH][2][4] for run in (first, again)]
     yield f"{len(birds['by both'])} of them by both networks of rows 1 and 9, which had different labels"
-    twenty = birds["wrong suggestions of each: class, guess, and how many of 20,000 are alike"]["20"]
+    twenty = birds["wrong of 20 suggestions of each: class, guess, and how many of 20,000 are alike"]
     assert [len(wrong) for wrong in twenty] == [4, 6]
     stand_for = [sum(alike for _, _, alike in wrong) for wrong in twenty]
     ((_, _, alike),) = (wrong for wrong in twenty[1] if wrong[:2] == [2, 4])

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
@@ -51,6 +51,6 @@ def verb(
     """
     moved = Moved(data, unlabelled, data_root)
     with decoding() as on_decoded:
-        how: dict[str, Any] = {"moved": moved, "device": device, "reading": Reading(cache, on_decoded), "seed": seed}
-        said = suggest_to(run, labels, out, sheet, force=force, **how)
+        reading = Reading(cache, on_decoded)
+        said = suggest_to(run, labels, out, sheet, force=force, seed=seed, moved=moved, device=device, reading=reading)
     print(said, file=sys.stderr if out is None else sys.stdout)
