@@ -170,7 +170,11 @@ def with_more_labels(corpus: Corpus, first: Run, labels: int, seed: int) -> tupl
     """
     labelled = first.split.labelled
     more, rows = suggested(corpus, load(first.path, "auto"), labelled, labels - len(labelled), seed)
-    noted = {"suggested by": first.path.name, "suggestions: class, guess, and how many are alike": rows}
+    noted = {
+        "suggested by": first.path.name,
+        "suggestions: class, guess, and how many are alike": rows,
+        "suggestions: positions": np.sort(more).tolist(),
+    }
     return dataclasses.replace(corpus, folds=(np.union1d(labelled, more),)), noted
 
 

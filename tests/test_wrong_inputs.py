@@ -246,6 +246,24 @@ WRONG = {
     ),
     "a seed": Wrong("train --seed -1", "seed is -1"),
     "a fold of data without folds": Wrong("train --fold 2", "has no predefined folds"),
+    "named items of no file": Wrong(
+        "train --labelled next.csv", "labelled is 'next.csv', which cannot be read (No such file or directory): give"
+    ),
+    "named items beyond the last": Wrong(
+        "train --labels 2 --labelled next.txt",
+        "labelled has item 9999: give those from 0",
+        and_file("next.txt", "0 9999"),
+    ),
+    "named items of too few classes": Wrong(
+        "train --labels 1 --labelled next.txt", "labelled has no label for class '", and_file("next.txt", "0")
+    ),
+    "named items in a folder of pictures": Wrong(
+        "train --labelled pets", "pets is no run (it has no config.json)", pets
+    ),
+    "named items twice": Wrong(
+        "train --labelled a.txt --labeled b.txt", "--labeled is given 2 times: give it once, with all places after it"
+    ),
+    "named items and a fold": Wrong("train --fold 0 --labelled a.txt", "fold is 0: give either it or labelled"),
     "a backbone": Wrong("train --backbone wrn-28-3", "did you mean"),
     "a backbone for other images": Wrong("train --backbone wrn-28-2", "(1, 8, 8)"),
     "files of a data set": Wrong("train cifar10-40 --data-root nowhere", "cifar10"),

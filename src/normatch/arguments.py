@@ -84,12 +84,11 @@ def _switches(kind: Any, prefix: str = "--") -> dict[str, str]:
 
 def _must_be_given_once(verb: str, argv: list[str]) -> None:
     """Raise UserError if data is given more than once: the parser would take the last alone."""
-    flags = [word.split("=")[0].replace("unlabelled", "unlabeled") for word in argv]
-    for flag in ("--data", "--unlabeled"):
+    flags = [word.split("=")[0].replace("labelled", "labeled") for word in argv]
+    all_in_one = "with a folder that has all in it"
+    for flag, how in (("--data", all_in_one), ("--unlabeled", all_in_one), ("--labeled", "with all places after it")):
         if flags.count(flag) > 1:
-            raise UserError(
-                f"{verb}: {flag} is given {flags.count(flag)} times: give it once, with a folder that has all in it"
-            )
+            raise UserError(f"{verb}: {flag} is given {flags.count(flag)} times: give it once, {how}")
 
 
 def _must_have_no_value(switches: dict[str, str], verb: str, argv: list[str]) -> None:
@@ -199,7 +198,9 @@ def _parse_from(
     kinds = {f.name: f.type for f in dataclasses.fields(base)} | {"settings": type(base.settings)}
     options = {name: (kind, getattr(base, name)) for name, kind in kinds.items()}
     # Both spellings are accepted, as for the folder of unlabelled images in a class tree.
-    options["unlabelled"] = (Annotated[Path | None, tyro.conf.arg(aliases=["--unlabeled"])], base.unlabelled)
+    for name in ("labelled", "unlabelled"):
+        alias = tyro.conf.arg(aliases=[f"--{name.replace('labelled', 'labeled')}"])
+        options[name] = (Annotated[kinds[name], alias], getattr(base, name))
     options["recipe"] = option(Annotated[str | None, tyro.conf.Positional], recipe, "The named run to start from.")
     fields = [
         (name, kind, dataclasses.field(default=default)) for name, (kind, default) in (options | own_options).items()

@@ -43,6 +43,9 @@ class Config:
     """Total number of labels used, equally many of each class. None uses every label there is."""
     fold: int | None = None
     """Index of a predefined labelled subset (STL-10, Mini-ImageNet), less what is held out, in place of a draw."""
+    labelled: tuple[Path, ...] = ()
+    """What names the items whose labels are used, in place of a draw: folders of earlier runs, tables of normatch
+    suggest, files of positions among the training items (text or .npy); all of them together."""
     validation: float = 0.0
     """Share of the labelled items set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
@@ -104,6 +107,11 @@ class Config:
         for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path)):
             if isinstance(given := getattr(self, name), str | Path):
                 object.__setattr__(self, name, kind(given))
+        named: Any = self.labelled
+        if isinstance(named, str | Path):
+            named = (named,)
+        if isinstance(named, tuple | list) and all(isinstance(place, str | Path) for place in named):
+            object.__setattr__(self, "labelled", tuple(map(Path, named)))
         # A config made in Python without settings gets the method's default settings.
         wanted = methods.get(self.method).Settings
         _must_be_settings(wanted, self.method)
@@ -139,6 +147,8 @@ class Config:
             "optim.cosine", angle, 0 <= angle <= 0.5, "a number from 0 (a constant rate) to 0.5 (a rate that ends at 0)"
         )
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
+        alone = self.fold is None or not self.labelled
+        _must("fold", self.fold, alone, "either it or labelled: both say which labels are used")
         _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 
     def replace(self, **changes: Any) -> "Config":

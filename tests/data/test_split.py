@@ -107,6 +107,27 @@ def test_folds() -> None:
         draw_split(BALANCED, None, 0, fold=0)
 
 
+def test_named_items() -> None:
+    data = corpus([0, 1, 0, 1, 0, 1, UNKNOWN], 2)
+
+    def draw(*items: int, labels: int | None = None, validation: float = 0.0) -> Split:
+        return draw_split(data, labels, 0, named=np.array(items), validation=validation)
+
+    split = draw(1, 4, 5, labels=3)
+    assert split.labelled.tolist() == [1, 4, 5]
+    assert split.unlabelled.tolist() == list(range(7))
+    aside = draw(0, 1, 2, 3, 4, 5, validation=0.34)
+    assert sorted([*aside.labelled, *aside.validation]) == list(range(6))
+    with pytest.raises(UserError, match="labels is 4, but labelled has 2: give labels 2"):
+        draw(0, 1, labels=4)
+    with pytest.raises(UserError, match="labelled has no label for class 'class 1': use labels of every class"):
+        draw(0, 2)
+    with pytest.raises(UserError, match="labelled has item 6, which has no label: label it in the data, or leave it"):
+        draw(0, 1, 6)
+    with pytest.raises(UserError, match="labelled has item 7: give those from 0 to 6"):
+        draw(0, 1, 7)
+
+
 def test_fold_without_the_held_out() -> None:
     data = corpus([0, 1] * 20, 2, folds=(list(range(40)),))
     split = draw_split(data, None, 0, fold=0, validation=0.25)
@@ -136,5 +157,5 @@ def test_errors(labels: int, options: dict[str, float], expected: str) -> None:
 def test_a_number_of_labels_that_a_fold_does_not_have() -> None:
     with_folds = corpus([i % 4 for i in range(80)], 4, folds=([0, 1, 2, 3], [4, 5, 6, 7]))
     assert draw_split(with_folds, 4, seed=0, fold=1).labelled.tolist() == [4, 5, 6, 7]
-    with pytest.raises(UserError, match="labels is 8, but fold 1 has 4: give labels 4, or fold None to draw them"):
+    with pytest.raises(UserError, match="labels is 8, but fold 1 has 4: give labels 4"):
         draw_split(with_folds, 8, seed=0, fold=1)

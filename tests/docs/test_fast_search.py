@@ -81,6 +81,7 @@ def test_a_run_suggests_more_labels(search: ModuleType, tmp_path: Path) -> None:
     assert len(fold) == 15
     assert set(first.split.labelled.tolist()) < set(fold.tolist())
     added = np.setdiff1d(fold, first.split.labelled)
+    assert noted["suggestions: positions"] == added.tolist()
     rows = noted["suggestions: class, guess, and how many are alike"]
     assert sorted(row[0] for row in rows) == sorted(corpus.train.labels[added].tolist())
     run = train(config.replace(labels=15, fold=0), tmp_path / "second", corpus=more)

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
             reading=Reading(given.cache, on_decoded),
         )
     print(made.describe(), end="", flush=True)
-    config = with_absolute_paths(made.config)
+    config = made.config
     try:
         # A run that is resumed keeps its name.
         with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
     except KeyboardInterrupt:
         if not kept.path.is_dir():
             raise
-        moved = Moved.between(kept.config, config)
+        moved = Moved.between(kept.config, with_absolute_paths(config))
         raise KeyboardInterrupt(f"continue with {resume_command(kept.path, *moved.flags())}") from None
     print(f"{'already finished: ' if finished else ''}{run.describe()}")
     place = shlex.quote(str(run.path))

@@ -55,26 +55,29 @@ def draw_split(
     validation: float = 0.0,
     include_labelled: bool = True,
     fold: int | None = None,
+    named: Indices | None = None,
 ) -> Split:
     """Choose ``labels`` items in total, equally many of each class; None uses every label there is.
 
     ``validation`` is the share of the labelled training items set aside first, class by class. The unlabelled set is
-    all other training items, with the labelled ones (as in FixMatch) or without. ``fold`` selects one of the data set's
-    predefined labelled subsets instead of a random draw.
+    all other training items, with the labelled ones (as in FixMatch) or without. Instead of a random draw ``fold``
+    selects one of the data set's predefined labelled subsets, and ``named`` is one that the user has chosen.
     """
     truth, classes = corpus.train.labels, corpus.train.classes
     if not 0 <= validation < 1:
         raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
     validating = stratified(truth, validation, seed, "validation")
     free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
-    if fold is None:
+    if named is not None:
+        labelled = _these(corpus, named, validating, labels, "labelled")
+    elif fold is not None:
+        labelled = _fold(corpus, fold, validating, labels)
+    else:
         least = int(np.bincount(truth[free], minlength=len(classes)).min())
         each = _labels_per_class(labels, len(classes), least)
         labelled = np.sort(
             np.concatenate([_draw(free[truth[free] == c], each, seed, c, classes) for c in range(len(classes))])
         )
-    else:
-        labelled = _fold(corpus, fold, validating, labels)
     excluded = validating if include_labelled else np.concatenate([validating, labelled])
     unlabelled = np.setdiff1d(np.arange(len(truth)), excluded)
     return Split(labelled, unlabelled, validating)
@@ -156,15 +159,21 @@ def _fold(corpus: Corpus, fold: int, validating: Indices, labels: int | None) ->
     if not 0 <= fold < len(corpus.folds):
         has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds"
         raise UserError(f"fold is {fold}: data set {corpus.name!r} {has}")
-    if labels not in (None, len(corpus.folds[fold])):
-        raise UserError(
-            f"labels is {labels}, but fold {fold} has {len(corpus.folds[fold])}: "
-            f"give labels {len(corpus.folds[fold])}, or fold None to draw them"
-        )
-    labelled = np.setdiff1d(corpus.folds[fold], validating)
-    missing = set(range(len(corpus.train.classes))) - set(corpus.train.labels[labelled].tolist())
+    return _these(corpus, corpus.folds[fold], validating, labels, f"fold {fold}")
+
+
+def _these(corpus: Corpus, positions: Indices, validating: Indices, labels: int | None, what: str) -> Indices:
+    """Those of the positions that are not set aside; UserError, which calls them ``what``, if they are no labels."""
+    train = corpus.train
+    if labels not in (None, len(positions)):
+        raise UserError(f"labels is {labels}, but {what} has {len(positions):,}: give labels {len(positions)}")
+    if len(positions) and positions.max() >= len(train):
+        raise UserError(f"{what} has item {positions.max()}: give those from 0 to {len(train) - 1}")
+    unknown = positions[train.labels[positions] == UNKNOWN]
+    if len(unknown):
+        raise UserError(f"{what} has item {unknown[0]}, which has no label: label it in the data, or leave it out")
+    labelled = np.setdiff1d(positions, validating)
+    missing = set(range(len(train.classes))) - set(train.labels[labelled].tolist())
     if missing:
-        raise UserError(
-            f"fold {fold} has no label for class {corpus.train.classes[min(missing)]!r}: choose another fold"
-        )
+        raise UserError(f"{what} has no label for class {train.classes[min(missing)]!r}: use labels of every class")
     return labelled

@@ -55,8 +55,9 @@ def bench(
         raise UserError(f"items is {items}, but {config.data} is timed with its own items: leave it out")
     start = time.perf_counter()
     if corpus is None and config.data in sources:
-        # The noise stands for the items to learn from: none of it is held out.
-        config, corpus = config.replace(test_share=0.0), _noise(config, items)
+        # The noise stands for the items to learn from: none of it is held out, and its fold is what would be named.
+        corpus = _noise(config, items)
+        config = config.replace(test_share=0.0, labelled=(), fold=0 if config.labelled else config.fold)
     if device_of(config.device).type == "cuda":
         # First, because the choice between pools on the device and on the host depends on the free memory.
         _clear_gpu()

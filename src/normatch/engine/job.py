@@ -14,6 +14,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.reading import DEFAULT
 from normatch.engine.feed import stays_on_host
+from normatch.engine.labelled import must_be_runs_on, named_items
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.images import SIZES
@@ -71,8 +72,14 @@ def with_test_set(config: Config, corpus: Corpus) -> Corpus:
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 
-def draw(config: Config, corpus: Corpus) -> Split:
-    """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones."""
+def draw(config: Config, corpus: Corpus, begun: Split | None = None) -> Split:
+    """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones.
+
+    ``begun`` is the split of the run that is resumed: what once named its items may be gone.
+    """
+    named = None
+    if config.labelled:
+        named = named_items(config.labelled) if begun is None else begun.labelled
     split = draw_split(
         corpus,
         config.labels,
@@ -80,6 +87,7 @@ def draw(config: Config, corpus: Corpus) -> Split:
         validation=config.validation,
         include_labelled=config.include_labelled,
         fold=config.fold,
+        named=named,
     )
     if methods.get(config.method).views.unlabelled and not len(split.unlabelled):
         raise UserError(
@@ -89,19 +97,23 @@ def draw(config: Config, corpus: Corpus) -> Split:
     return split
 
 
-def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = True, begun: bool = False) -> Job:
+def prepare(
+    config: Config, corpus: Corpus | None = None, *, pretrained: bool = True, begun: Split | None = None
+) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
     ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
-    ``begun``: the run is resumed, so that augmentations without effect are no error: they cannot be left out any more.
+    ``begun``: the split of the run that is resumed. Its augmentations without effect are no error: they cannot be left
+    out any more.
     """
     runtime = Runtime.of(config)
     corpus = with_test_set(config, corpus or open_corpus(config))
-    if not begun:
+    if begun is None:
         config.augment.must_suit(images=corpus.train.is_images)
+        must_be_runs_on(config.labelled, corpus)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
-    split = draw(config, corpus)
+    split = draw(config, corpus, begun)
     mean, std = _statistics(corpus.train)
     spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
     task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
@@ -116,7 +128,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, pretrained: bool = 
     kinds = {*method.views.labelled, *method.views.unlabelled}
     for kind in kinds:
         check_kind(kind)
-    if not begun:
+    if begun is None:
         config.augment.must_show(kinds, config.method)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))

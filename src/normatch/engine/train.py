@@ -76,7 +76,7 @@ def train(
     else:
         with run.alone():
             saved = checkpoint.load_latest(path / "checkpoint")
-            job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None, begun=True)
+            job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None, begun=run.split)
             _must_be_unchanged(run, job, saved)
             _train(run, job, saved, progress, turns)
     return run
@@ -90,11 +90,15 @@ def run_folder(config: Config, out: Path | str | None) -> Path:
 def with_absolute_paths(config: Config) -> Config:
     """The config with absolute paths, so that a stored config is valid from any working directory."""
 
-    def absolute(path: Path | None) -> Path | None:
-        return None if path is None else Path(os.path.abspath(path.expanduser()))
+    def absolute(path: Path) -> Path:
+        return Path(os.path.abspath(path.expanduser()))
 
-    data = config.data if config.data in sources else str(absolute(Path(config.data)))
-    return config.replace(data=data, unlabelled=absolute(config.unlabelled), data_root=absolute(config.data_root))
+    places = {"unlabelled": config.unlabelled, "data_root": config.data_root}
+    return config.replace(
+        data=config.data if config.data in sources else str(absolute(Path(config.data))),
+        labelled=tuple(map(absolute, config.labelled)),
+        **{name: None if place is None else absolute(place) for name, place in places.items()},
+    )
 
 
 def _train(
@@ -141,7 +145,7 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 
 def _must_match(run: Run, config: Config) -> None:
-    stored, given = flat(to_json(run.config)), flat(to_json(config))
+    stored, given = flat(to_json(run.config)), flat(to_json(with_absolute_paths(config)))
     for name in stored:
         if name in MAY_DIFFER or (name in PLACES and _are_own(stored[name], given[name])):
             continue
