@@ -84,7 +84,8 @@ def _read(folder: Path) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
     if not (folder / "train_labels.npy").is_file():
         corpus = load_corpus("cifar10", folder)
         assert corpus.test is not None
-        return (corpus.train.inputs, corpus.train.labels), (corpus.test.inputs, corpus.test.labels)
+        train, test = (np.asarray(part.inputs) for part in (corpus.train, corpus.test))
+        return (train, corpus.train.labels), (test, corpus.test.labels)
     train = np.concatenate([_mosaic(folder / f"train_{i}.webp") for i in range(1, 6)])
     labels, test_labels = (np.load(folder / f"{part}_labels.npy").astype(np.int64) for part in ("train", "test"))
     return (train, labels), (_mosaic(folder / "test.webp"), test_labels)

@@ -44,7 +44,7 @@ def chance(corpus: Corpus, labels: int, seed: int) -> Indices:
 
 def kinds(corpus: Corpus, labels: int, seed: int) -> Indices:
     """One of each kind, by pixels."""
-    x = corpus.train.inputs.reshape(len(corpus.train.inputs), -1).astype(np.float32)
+    x = np.asarray(corpus.train.inputs).reshape(len(corpus.train), -1).astype(np.float32)
     return one_of_each_kind(x, labels, seed=seed)[0]
 
 

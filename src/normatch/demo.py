@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from normatch import recipes
 from normatch.data import UNKNOWN
+from normatch.data.selected import Inputs
 from normatch.engine.job import Job, prepare
 from normatch.engine.progress import shown
 from normatch.engine.run import Run
@@ -81,5 +82,5 @@ def rival_accuracy(job: Job, classifier: Any) -> float:
         return float(classifier.fit(_flat(train.inputs), labels).score(_flat(test.inputs), test.labels))
 
 
-def _flat(images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    return images.reshape(len(images), -1) / 255.0
+def _flat(images: Inputs) -> NDArray[np.float64]:
+    return np.asarray(images).reshape(len(images), -1) / 255.0

@@ -89,7 +89,7 @@ def test_a_test_set_without_labels_is_replaced() -> None:
     unknown = Dataset(np.ones((7, 2), np.float32), np.full(7, UNKNOWN), ("a", "b"))
     held = hold_out(Corpus("toy", dataset, unknown), 0.25, 3)
     assert held.test is not None
-    assert held.test.inputs.tolist() == [[0, 0]] * 5
+    assert np.asarray(held.test.inputs).tolist() == [[0, 0]] * 5
 
 
 def test_folds_keep_their_items_less_those_held_out() -> None:
@@ -98,7 +98,9 @@ def test_folds_keep_their_items_less_those_held_out() -> None:
     corpus = Corpus("toy", Dataset(inputs, np.arange(20) % 2, ("a", "b")), folds=(np.arange(4), fold))
     held = hold_out(corpus, 0.3, seed=0)
     assert held.test is not None
-    expected = {tuple(row) for row in inputs[fold].tolist()} - {tuple(row) for row in held.test.inputs.tolist()}
+    expected = {tuple(row) for row in inputs[fold].tolist()} - {
+        tuple(row) for row in np.asarray(held.test.inputs).tolist()
+    }
     labelled = draw_split(held, None, 0, fold=1).labelled
     assert 0 < len(labelled) < len(fold)
     assert {tuple(row) for row in held.train.inputs[labelled].tolist()} == expected

@@ -61,6 +61,7 @@ def assert_equal(corpus: Corpus, expected: Expected) -> None:
             assert dataset is None
             continue
         assert dataset is not None
+        assert isinstance(dataset.inputs, np.ndarray)
         assert dataset.inputs.dtype == np.uint8
         assert dataset.labels.dtype == np.int64
         assert dataset.inputs.flags["C_CONTIGUOUS"]

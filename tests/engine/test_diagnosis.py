@@ -297,7 +297,7 @@ def test_the_reference_is_the_nearest_class_mean() -> None:
     config = recipes.digits().replace(validation=0.2)
     job = prepare(config)
     train_set, split = job.corpus.train, job.split
-    x = train_set.inputs.reshape(len(train_set), -1).astype(float)
+    x = np.asarray(train_set.inputs).reshape(len(train_set), -1).astype(float)
     rival = NearestCentroid().fit(x[split.labelled], train_set.labels[split.labelled])
     expected = rival.score(x[split.validation], train_set.labels[split.validation])
     assert class_mean_accuracy(train_set, split.labelled, split.validation) == pytest.approx(expected)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
-from normatch.data.pool import HostInputs
+from normatch.data.selected import Selected
 from normatch.engine import feed as feeding
 from normatch.engine import prepare, train
 from normatch.engine.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, feed_from, stays_on_host
@@ -124,15 +124,15 @@ def test_the_feed_suits_the_pool() -> None:
 
 def test_no_more_is_read_ahead_than_the_ring_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     taken, full = [], threading.Event()
-    take = HostInputs.take
+    take = Selected.take
 
-    def counted(self: HostInputs, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    def counted(self: Selected, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
         take(self, positions, out)
         taken.append(positions)
         if len(taken) == SLOTS + 1:
             full.set()
 
-    monkeypatch.setattr(HostInputs, "take", counted)
+    monkeypatch.setattr(Selected, "take", counted)
     feed = HostFeed(HostPool(some_items(20, images=True)), some_draws(20, 2, 3, 2))
     feed.prepare(0)
     assert full.wait(10)
@@ -147,15 +147,15 @@ class Broken(Exception):
 
 def break_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Let reading fail when rows are taken for the ``count``-th time."""
-    take, left = HostInputs.take, [count]
+    take, left = Selected.take, [count]
 
-    def failing(self: HostInputs, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+    def failing(self: Selected, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise Broken("the disk is gone")
         take(self, positions, out)
 
-    monkeypatch.setattr(HostInputs, "take", failing)
+    monkeypatch.setattr(Selected, "take", failing)
 
 
 def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from normatch.config import Config
-from normatch.data import Dataset
+from normatch.data import Dataset, selected
 from normatch.engine import checkpoint, events
 from normatch.engine.average import Average
 from normatch.engine.curves import pseudo_label_curves
@@ -37,10 +37,15 @@ def test_cosine(step: int) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_statistics_of_images_do_not_depend_on_how_they_are_counted(channels: int) -> None:
+def test_statistics_of_images_do_not_depend_on_how_they_are_counted(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = np.random.default_rng(0).integers(0, 256, (11, 4, 5, channels), dtype=np.uint8)
+    whole = _grey_levels(images)
     for piece in (1, 4, 11, 100):
-        np.testing.assert_array_equal(_grey_levels(images, piece), _grey_levels(images))
+        monkeypatch.setattr(selected, "PIECE", piece * images[0].nbytes)
+        np.testing.assert_array_equal(_grey_levels(images), whole)
+        np.testing.assert_array_equal(_grey_levels(selected.Selected.of(images)), whole)
     mean, std = _statistics(Dataset(images, np.zeros(11, np.int64), ("a",)))
     np.testing.assert_allclose(mean, images.mean((0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(std, images.std((0, 1, 2)), rtol=1e-12)

@@ -470,7 +470,7 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
         rows = read_table(run.path / "predictions.csv")
         assert list(rows[0]) == ["item", "file", "label", "probability", "truth"]
         assert [row["item"] for row in rows] == [str(i) for i in range(6)]
-        for row, image in zip(rows, corpus.test.inputs, strict=True):
+        for row, image in zip(rows, np.asarray(corpus.test.inputs), strict=True):
             assert row["truth"] == row["file"].removeprefix(prefix)[:3]
             np.testing.assert_array_equal(image, pixels[listed.index(row["file"].removeprefix(prefix))])
         files = json.loads((run.path / "split.json").read_text())["files"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data.selected import Inputs, Selected
 from normatch.errors import UserError
 
 __all__ = ["MISSING", "SETS", "UNKNOWN", "Corpus", "Dataset", "doubtful_names"]
@@ -34,7 +35,7 @@ class Dataset:
     ``labels`` are int64 (N,), :data:`UNKNOWN` where the class is not known.
     """
 
-    inputs: NDArray[Any]
+    inputs: Inputs
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     files: NDArray[np.object_] | None = None
@@ -49,7 +50,7 @@ class Dataset:
                 f"inputs are {self.inputs.dtype} of shape {shape}: give uint8 images (N, H, W, 1 or 3) "
                 "or float32 feature vectors (N, D)"
             )
-        if vectors and not np.isfinite(self.inputs).all():
+        if vectors and not np.isfinite(np.asarray(self.inputs)).all():
             raise UserError("feature vectors have values that are not finite or overflow float32: fix or remove them")
         if self.labels.dtype != np.int64 or self.labels.shape != shape[:1]:
             raise UserError(
@@ -87,8 +88,15 @@ class Dataset:
 
     def subset(self, at: NDArray[np.int64]) -> "Dataset":
         """The items at the positions ``at``, in that order."""
+        return self._with(self.inputs[at], at)
+
+    def view(self, at: NDArray[np.int64]) -> "Dataset":
+        """The same, but images stay where they are, perhaps in a memory-mapped file, and are read when asked for."""
+        return self._with(Selected.of(self.inputs).at(at), at) if self.is_images else self.subset(at)
+
+    def _with(self, inputs: Inputs, at: NDArray[np.int64]) -> "Dataset":
         files = self.files[at] if self.files is not None else None
-        return Dataset(self.inputs[at], self.labels[at], self.classes, files)
+        return Dataset(inputs, self.labels[at], self.classes, files)
 
 
 @dataclass(frozen=True)

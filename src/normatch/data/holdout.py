@@ -45,7 +45,8 @@ def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
     testing = stratified(train.labels, share, seed, "test")
     rest = np.setdiff1d(np.arange(len(train)), testing)
     folds = tuple(np.searchsorted(rest, np.intersect1d(fold, rest)) for fold in corpus.folds)
-    return Corpus(corpus.name, train.subset(rest), train.subset(testing), folds, corpus.skipped)
+    # Not copied: of one's own pictures these may be more than the memory holds.
+    return Corpus(corpus.name, train.view(rest), train.view(testing), folds, corpus.skipped)
 
 
 def how_to_test(data: str, counts: Mapping[str, int]) -> str:

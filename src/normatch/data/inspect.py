@@ -136,8 +136,8 @@ def _from_corpus(corpus: Corpus) -> _Items:
         [f"{name}[{i}]" for name, part in parts for i in range(len(part))],
         [None if label == UNKNOWN else classes[label] for _, part in parts for label in part.labels.tolist()],
         np.concatenate([np.full(len(part), name == "test") for name, part in parts]),
-        corpus.train.inputs,
-        np.concatenate([_facts(part.inputs) for _, part in parts]),
+        np.asarray(corpus.train.inputs),
+        np.concatenate([_facts(np.asarray(part.inputs)) for _, part in parts]),
         corpus.skipped,
         classes,
     )

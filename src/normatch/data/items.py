@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from normatch.data.arrays import find_inputs, open_npz
 from normatch.data.folder import find_images
 from normatch.data.manifest import list_paths
+from normatch.data.selected import Inputs
 from normatch.errors import UserError, reason
 from normatch.images import Channels, OnBad, decode_batches
 
@@ -71,7 +72,7 @@ class Rows:
 
     column = "item"
 
-    def __init__(self, array: NDArray[Any], shape: Shape, where: str = "") -> None:
+    def __init__(self, array: Inputs, shape: Shape, where: str = "") -> None:
         self._array, self._where = array, f"{where}: " if where else ""
         self.skipped: list[str] = []
         self._vectors = len(shape) == 1

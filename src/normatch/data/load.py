@@ -142,7 +142,7 @@ def _resized(corpus: Corpus, size: int | None) -> Corpus:
         raise UserError(f"image_size is {size}, but {corpus.name} holds feature vectors: leave it out")
 
     def resized(dataset: Dataset) -> Dataset:
-        return replace(dataset, inputs=resize_all(dataset.inputs, size))
+        return replace(dataset, inputs=resize_all(np.asarray(dataset.inputs), size))
 
     return replace(corpus, train=resized(corpus.train), test=corpus.test and resized(corpus.test))
 

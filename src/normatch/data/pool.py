@@ -1,8 +1,6 @@
 """Pools of all items, from which batches are gathered: on the device, or in host memory if they do not fit."""
 
-from collections.abc import Iterator
 from copy import copy
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.data.dataset import Dataset
+from normatch.data.selected import Selected, pieces
 
-__all__ = ["HostInputs", "HostPool", "Pool"]
+__all__ = ["HostPool", "Pool"]
 
 Indices = Tensor | NDArray[np.int64]
 
@@ -26,9 +25,13 @@ class Pool:
     labels: Tensor
 
     def __init__(self, dataset: Dataset, device: torch.device | str = "cpu") -> None:
-        # Copies, so that the pool does not share memory with the caller's arrays.
-        inputs = (dataset.inputs.transpose(0, 3, 1, 2) if dataset.is_images else dataset.inputs).copy(order="C")
-        self.inputs = torch.from_numpy(inputs).to(device)
+        # Copies, so that the pool does not share memory with the caller's arrays; of a piece at a time, which may be
+        # read from a file.
+        kind = torch.uint8 if dataset.is_images else torch.float32
+        self.inputs = torch.empty(len(dataset), *dataset.shape, dtype=kind, device=device)
+        for rows in pieces(dataset.inputs):
+            piece = torch.from_numpy(np.require(dataset.inputs[rows], requirements=["C", "W"])).to(device)
+            self.inputs[rows] = piece.permute(0, 3, 1, 2) if dataset.is_images else piece
         self.labels = torch.from_numpy(dataset.labels.copy()).to(device)
 
     def __len__(self) -> int:
@@ -56,12 +59,11 @@ class HostPool:
     ``labels`` are int64 (N,) on ``device``; ``inputs`` are read a batch at a time.
     """
 
-    inputs: "HostInputs"
+    inputs: Selected
     labels: Tensor
 
     def __init__(self, dataset: Dataset, device: torch.device | str = "cpu") -> None:
-        # np.take would copy a non-contiguous array on every call.
-        self.inputs = HostInputs(np.ascontiguousarray(dataset.inputs), np.arange(len(dataset)))
+        self.inputs = Selected.of(dataset.inputs)
         self.labels = torch.from_numpy(dataset.labels.copy()).to(device)
 
     def __len__(self) -> int:
@@ -75,27 +77,6 @@ class HostPool:
         """A pool of the items at ``indices``, in that order, which shares the inputs' memory."""
         index = torch.as_tensor(indices, dtype=torch.int64).cpu()
         part = copy(self)
-        part.inputs = HostInputs(self.inputs.array, self.inputs.index[index.numpy()])
+        part.inputs = self.inputs.at(index.numpy())
         part.labels = self.labels.index_select(0, index.to(self.device))
         return part
-
-
-class HostInputs:
-    """The rows ``index`` (N,) of ``array``: images (M, H, W, C) or vectors (M, D) in host memory."""
-
-    def __init__(self, array: NDArray[Any], index: NDArray[np.int64]) -> None:
-        self.array, self.index = array, index
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def take(self, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Write the inputs at ``positions`` (B,) to ``out``, (B, H, W, C) or (B, D)."""
-        # With mode="raise" NumPy would buffer ``out``; "clip" writes to it directly.
-        np.take(self.array, self.index[positions], axis=0, out=out, mode="clip")
-
-    def split(self, size: int) -> Iterator[Tensor]:
-        """Batches in order, like ``Tensor.split``: (≤ size, C, H, W) or (≤ size, D)."""
-        for start in range(0, len(self), size):
-            rows = torch.from_numpy(self.array[self.index[start : start + size]])
-            yield rows.permute(0, 3, 1, 2) if rows.ndim == 4 else rows

@@ -13,6 +13,7 @@ from normatch.augment import Views, check_kind
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.reading import DEFAULT
+from normatch.data.selected import Inputs, pieces
 from normatch.engine.feed import stays_on_host
 from normatch.engine.labelled import must_be_runs_on, named_items
 from normatch.engine.runtime import Runtime
@@ -215,15 +216,15 @@ def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float
         mean = np.array([np.average(levels, weights=n) for n in counts])
         std = np.array([np.average((levels - m) ** 2, weights=n) ** 0.5 for m, n in zip(mean, counts, strict=True)])
     else:
-        mean = dataset.inputs.mean(0, dtype=np.float64)
-        std = dataset.inputs.std(0, dtype=np.float64)
+        vectors = np.asarray(dataset.inputs)
+        mean, std = vectors.mean(0, dtype=np.float64), vectors.std(0, dtype=np.float64)
     return mean, np.where(std > 0, std, 1.0)
 
 
-def _grey_levels(images: NDArray[np.uint8], piece: int = 4096) -> NDArray[np.int64]:
+def _grey_levels(images: Inputs) -> NDArray[np.int64]:
     """(C, 256) counts of each level in each channel; in pieces, because bincount widens the bytes."""
     counts = np.zeros((images.shape[3], 256), dtype=np.int64)
-    for start in range(0, len(images), piece):
-        part = images[start : start + piece]
+    for rows in pieces(images):
+        part = images[rows]
         counts += [np.bincount(part[..., c].ravel(), minlength=256) for c in range(images.shape[3])]
     return counts

@@ -22,7 +22,7 @@ def class_mean_accuracy(dataset: Dataset, labelled: NDArray[np.int64], held_out:
     Distances are between pixel values, or in standard deviations of each feature. In NumPy alone, so that the result
     does not depend on the device.
     """
-    scale = np.ones(1) if dataset.is_images else dataset.inputs.std(0, dtype=np.float64)
+    scale = np.ones(1) if dataset.is_images else np.asarray(dataset.inputs).std(0, dtype=np.float64)
     scale = np.where(scale > 0, scale, 1)
 
     def pieces(at: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.data import UNKNOWN, Files, Items, OnBad, Rows
+from normatch.data.selected import Selected
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH", "Inputs", "Prediction", "Predictor", "load"]
 
-Inputs: TypeAlias = "NDArray[Any] | str | Path | Image.Image | Iterable[str | Path] | Iterable[Image.Image]"
+Inputs: TypeAlias = "NDArray[Any] | Selected | str | Path | Image.Image | Iterable[str | Path] | Iterable[Image.Image]"
 """uint8 images (N, H, W[, C]), feature vectors (N, D), image files, or images of Pillow's."""
 
 BATCH = 256
@@ -125,7 +126,7 @@ class Predictor:
 
     def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Items:
         shape = self.model.spec.shape
-        if isinstance(inputs, np.ndarray):
+        if isinstance(inputs, np.ndarray | Selected):
             return Rows(inputs, shape)
         from PIL import Image
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from normatch.columns import counted
 from normatch.data import Dataset, Reading
 from normatch.data.reading import DEFAULT
+from normatch.data.selected import Inputs
 from normatch.device import Device
 from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
@@ -97,7 +98,7 @@ def suggest(
 
 
 def of_new_kinds(
-    model: Predictor, inputs: NDArray[Any], labelled: Indices, free: Indices, count: int, seed: int
+    model: Predictor, inputs: Inputs, labelled: Indices, free: Indices, count: int, seed: int
 ) -> tuple[Indices, list[int], list[float]]:
     """Of the ``free`` positions in ``inputs``, one of each kind that has no ``labelled`` one, those first of whose kind
     most are in doubt; how many are of its kind, and in doubt. What has features of a similar direction is of one kind.
