@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from normatch.evaluate.predictor import BATCH, Predictor
+from normatch.evaluate.predictor import MOST, Predictor
 from normatch.model import HeadSpec, Model, ModelSpec
 
 ITEMS = 20_000
@@ -47,7 +47,7 @@ def compare(backbone: str, shape: tuple[int, int, int], items: int = ITEMS) -> d
 
     def through(network: Callable[[torch.Tensor], object]) -> None:
         with torch.inference_mode():
-            for batch in inputs.split(BATCH):
+            for batch in inputs.split(MOST):
                 network(batch)
 
     bare, proba, opinions, label = best(
@@ -62,7 +62,7 @@ def compare(backbone: str, shape: tuple[int, int, int], items: int = ITEMS) -> d
         "backbone": backbone,
         "shape": shape,
         "items": items,
-        "batch": BATCH,
+        "batch": MOST,
         "network_per_second": round(items / bare),
         "predict_proba": round(bare / proba, 3),
         "label": round(opinions / label, 3),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from normatch.evaluate import Predictor
 from normatch.inference import contiguous, features, logits
 from normatch.model import Model, ModelSpec
 
@@ -27,3 +28,27 @@ def test_results_do_not_depend_on_the_layout_of_images(channels: int) -> None:
     images = torch.randint(0, 256, (23, 8, 8, channels), dtype=torch.uint8).permute(0, 3, 1, 2)
     for run in (logits, features):
         assert torch.equal(run(model, images), run(model, images.clone(memory_format=torch.contiguous_format)))
+
+
+@pytest.mark.parametrize(
+    ("side", "at_once", "predicted"), [(8, 500, 256), (64, 256, 256), (96, 113, 113), (224, 20, 20)]
+)
+def test_fewer_large_pictures_go_through_a_network_at_once(
+    side: int, at_once: int, predicted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = "small-wide" if side <= 64 else "resnet-18"
+    model = Model(ModelSpec(backbone, (1, side, side), ("a", "b"), (100.0,), (50.0,))).eval()
+    sizes: list[int] = []
+
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        return torch.zeros(len(x), model.backbone.features)
+
+    monkeypatch.setattr(model.backbone, "forward", noted)
+    images = torch.zeros(501, 1, 1, 1, dtype=torch.uint8).expand(-1, 1, side, side)
+    for run in (logits, features):
+        assert len(run(model, images)) == 501
+    assert set(sizes) == {at_once, 501 % at_once}
+    sizes.clear()
+    Predictor(model).predict_proba(images.permute(0, 2, 3, 1).numpy())
+    assert set(sizes) == {predicted, 501 % predicted}

@@ -1,6 +1,7 @@
 """Run a model over many inputs, batch by batch."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import torch
@@ -8,7 +9,10 @@ from torch import Tensor
 
 from normatch.model import Model
 
-__all__ = ["Splittable", "contiguous", "features", "logits"]
+__all__ = ["Splittable", "batch_for", "contiguous", "features", "logits"]
+
+MOST, PIXELS = 500, 2**20
+"""The most inputs and the most pixels that go through a network at once."""
 
 
 class Splittable(Protocol):
@@ -26,21 +30,31 @@ def contiguous(x: Tensor) -> Tensor:
     return x.contiguous().flatten().view(x.shape)
 
 
+def batch_for(shape: Sequence[int], most: int = MOST) -> int:
+    """How many inputs of this shape go through a network at once: ``most``, or fewer if they are large pictures, whose
+    activations would take gigabytes.
+
+    >>> batch_for((3, 32, 32)), batch_for((3, 224, 224)), batch_for((512,))
+    (500, 20, 500)
+    """
+    return max(1, min(most, PIXELS // math.prod(shape[1:])))
+
+
 @torch.no_grad()
-def logits(model: Model, inputs: Splittable, batch: int = 500) -> Tensor:
+def logits(model: Model, inputs: Splittable) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed and returned on the model's device."""
-    parts = [model(part).float() for part in _batches_on_device(inputs, batch, model)]
+    parts = [model(part).float() for part in _batches_on_device(inputs, model)]
     return torch.cat([model.normalise.mean.new_zeros(0, len(model.spec.classes)), *parts])
 
 
 @torch.no_grad()
-def features(model: Model, inputs: Splittable, batch: int = 500) -> Tensor:
+def features(model: Model, inputs: Splittable) -> Tensor:
     """The backbone's features (N, D) in float32 of inputs (N, …)."""
-    parts = [model.features(part).float() for part in _batches_on_device(inputs, batch, model)]
+    parts = [model.features(part).float() for part in _batches_on_device(inputs, model)]
     return torch.cat([model.normalise.mean.new_zeros(0, model.backbone.features), *parts])
 
 
-def _batches_on_device(inputs: Splittable, batch: int, model: Model) -> Iterable[Tensor]:
+def _batches_on_device(inputs: Splittable, model: Model) -> Iterable[Tensor]:
     """Batches on the model's device, always contiguous: the memory layout affects results in the last bits."""
     device = model.normalise.mean.device
-    return (contiguous(part.to(device, non_blocking=True)) for part in inputs.split(batch))
+    return (contiguous(part.to(device, non_blocking=True)) for part in inputs.split(batch_for(model.spec.shape)))

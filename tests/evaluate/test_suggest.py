@@ -65,7 +65,6 @@ def test_the_seed_decides(run: Run) -> None:
 def test_of_many_items_some_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 50)
     monkeypatch.setattr(module, "MOST_LABELLED", 3)
-    monkeypatch.setattr(module, "BATCH", 16)
     found = suggest(run.path, 47, device="cpu")  # as many kinds as there are unlabelled items, less the labelled
     assert 44 <= len(found.rows) <= 47
     assert sum(row.stands_for for row in found.rows) <= 50

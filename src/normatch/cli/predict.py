@@ -22,7 +22,7 @@ def verb(
     inputs: Positional[tuple[Path, ...]],
     out: Path | None = None,
     on_bad_image: OnBad = "stop",
-    batch: int = 256,
+    batch: int | None = None,
     device: Device = "auto",
     force: bool = False,
 ) -> None:
@@ -34,7 +34,7 @@ def verb(
             input, one per line.
         out: Table to write, a .csv or .parquet file; standard output by default.
         on_bad_image: On an unreadable image, stop without writing --out, or skip it and name it at the end.
-        batch: Items that go through the network at once.
+        batch: Items that go through the network at once; by default 256, or fewer if they are large pictures.
         device: Where to compute.
         force: Replace --out if it exists.
     """

@@ -16,19 +16,20 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named
 from normatch.images.decode import fit_upright
-from normatch.inference import contiguous
+from normatch.inference import batch_for, contiguous
 from normatch.model import Model
 from normatch.weights import load_model
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["BATCH", "Inputs", "Prediction", "Predictor", "load"]
+__all__ = ["MOST", "Inputs", "Prediction", "Predictor", "load"]
 
 Inputs: TypeAlias = "NDArray[Any] | Selected | str | Path | Image.Image | Iterable[str | Path] | Iterable[Image.Image]"
 """uint8 images (N, H, W[, C]), feature vectors (N, D), image files, or images of Pillow's."""
 
-BATCH = 256
+MOST = 256
+"""The most inputs that go through the model at once where nothing else is said."""
 
 
 class Prediction(NamedTuple):
@@ -64,7 +65,8 @@ def load(run: Path | str, device: str = "cpu") -> "Predictor":
 class Predictor:
     """Predicts classes of images (N, H, W[, C]) uint8, feature vectors (N, D), image files, or images of Pillow's.
 
-    Inputs go through the model ``batch`` at a time; of files, no more than two batches are in memory at once.
+    Inputs go through the model ``batch`` at a time, by default 256, or fewer if they are large pictures; of files, no
+    more than two batches are in memory at once.
     """
 
     def __init__(self, model: Model) -> None:
@@ -78,17 +80,17 @@ class Predictor:
         density = ("flow_log_density",) if self.model.flow is not None else ()
         return ("item", "label", "probability", *second, *density)
 
-    def predict_proba(self, inputs: Inputs, batch: int = BATCH) -> NDArray[np.float32]:
+    def predict_proba(self, inputs: Inputs, batch: int | None = None) -> NDArray[np.float32]:
         """(N, K) probabilities of each class."""
         with torch.inference_mode():
             parts = [self.model(x).float().softmax(1).cpu() for _, x in self._batches(self._items(inputs), batch)]
         return torch.cat([torch.empty(0, len(self.classes)), *parts]).numpy()
 
-    def predict(self, inputs: Inputs, batch: int = BATCH) -> list[str]:
+    def predict(self, inputs: Inputs, batch: int | None = None) -> list[str]:
         """The name of the likeliest class of each input."""
         return [self.classes[k] for k in self.predict_proba(inputs, batch).argmax(1)]
 
-    def features(self, inputs: Inputs, batch: int = BATCH) -> NDArray[np.float32]:
+    def features(self, inputs: Inputs, batch: int | None = None) -> NDArray[np.float32]:
         """(N, D) features: what the network makes of an input before its classifiers. Inputs that it finds alike have
         features of similar direction."""
         with torch.inference_mode():
@@ -100,14 +102,14 @@ class Predictor:
         with torch.inference_mode():
             return _array(self.model.head(torch.from_numpy(z).to(self.model.normalise.mean.device)).float().softmax(1))
 
-    def label(self, inputs: Inputs, batch: int = BATCH, *, on_bad: OnBad = "stop") -> list[Prediction]:
+    def label(self, inputs: Inputs, batch: int | None = None, *, on_bad: OnBad = "stop") -> list[Prediction]:
         """The full prediction for each input, including that of the flow.
 
         ``on_bad``: on unreadable files, stop with an error or skip them.
         """
         return [row for rows in self.stream(self._items(inputs, on_bad), batch) for row in rows]
 
-    def stream(self, items: Items, batch: int = BATCH) -> Iterator[list[Prediction]]:
+    def stream(self, items: Items, batch: int | None = None) -> Iterator[list[Prediction]]:
         """The predictions for the items, batch by batch."""
         for names, x in self._batches(items, batch):
             with torch.inference_mode():
@@ -155,8 +157,9 @@ class Predictor:
             raise UserError("inputs hold paths and images: give only one of the two")
         return Rows(np.stack(pictures), shape) if pictures else Files(paths, shape, on_bad)
 
-    def _batches(self, items: Items, batch: int) -> Iterator[tuple[Sequence[str | int], Tensor]]:
+    def _batches(self, items: Items, batch: int | None) -> Iterator[tuple[Sequence[str | int], Tensor]]:
         """Batches of names and inputs, on the model's device and in its layout."""
+        batch = batch_for(self.model.spec.shape, MOST) if batch is None else batch
         if batch < 1:
             raise UserError(f"batch is {batch}: give a whole number of at least 1")
         device = self.model.normalise.mean.device

@@ -112,10 +112,10 @@ def held_out(run: Run, corpus: Corpus, on: On = "auto") -> tuple[HeldOut, NDArra
     if on in ("auto", "test") and corpus.test is not None:
         known = np.flatnonzero(corpus.test.labels != UNKNOWN)
         if len(known):
-            return "test", known, corpus.test.subset(known)
+            return "test", known, corpus.test.view(known)
     validation = run.split.validation
     if on in ("auto", "validation") and len(validation):
-        return "validation", validation, corpus.train.subset(validation)
+        return "validation", validation, corpus.train.view(validation)
     if on == "validation":
         raise UserError(f"{run.path} has no validation items: train with --validation to set some aside")
     held = "labelled test items" if on == "test" else "held-out items"

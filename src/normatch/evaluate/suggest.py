@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from normatch.columns import counted
 from normatch.data import Dataset, Reading
 from normatch.data.reading import DEFAULT
-from normatch.data.selected import Inputs
+from normatch.data.selected import Inputs, Selected
 from normatch.device import Device
 from normatch.engine.job import open_corpus, with_test_set
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.kinds import one_of_each_kind
-from normatch.evaluate.predictor import BATCH, Predictor, load
+from normatch.evaluate.predictor import Predictor, load
 from normatch.evaluate.table import must_be_a_table, written
 from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.seeding import permutation
@@ -105,8 +105,8 @@ def of_new_kinds(
     """
     labelled, free = _some(labelled, MOST_LABELLED, seed), _some(free, MOST, seed)
     places = np.concatenate([labelled, free])
-    # In parts: the inputs may be a memory-mapped file that is larger than the memory.
-    z = np.concatenate([model.features(inputs[places[i : i + BATCH]]) for i in range(0, len(places), BATCH)])
+    # Not copied: the inputs may be a memory-mapped file that is larger than the memory.
+    z = model.features(Selected.of(inputs).at(places))
     doubt = 1 - model.proba_of_features(z).max(1)
     directions = z / np.linalg.norm(z, axis=1, keepdims=True).clip(min=np.finfo(z.dtype).tiny)
     chosen, kinds = one_of_each_kind(directions, count, np.arange(len(labelled)), worth=doubt, seed=seed)

@@ -13,7 +13,7 @@ from normatch.columns import counted
 from normatch.data import OnBad, find_images, find_items
 from normatch.data.ignored import find_ignored, say_ignored
 from normatch.errors import UserError
-from normatch.evaluate.predictor import BATCH, Prediction, load
+from normatch.evaluate.predictor import Prediction, load
 from normatch.files import must_be_free, replacing
 
 __all__ = ["must_be_a_table", "predict_to", "written"]
@@ -35,7 +35,7 @@ def predict_to(
     out: Path | None = None,
     *,
     on_bad: OnBad = "stop",
-    batch: int = BATCH,
+    batch: int | None = None,
     device: str = "auto",
     force: bool = False,
 ) -> str:

@@ -159,11 +159,11 @@ def _predict_all(
         which, at, dataset = held_out(run, corpus)
         held = _predict(model, which, at, dataset)
         if which == "test" and len(split.validation):
-            validation = _predict(model, "validation", split.validation, train.subset(split.validation))
+            validation = _predict(model, "validation", split.validation, train.view(split.validation))
     if len(split.unlabelled):
         drawn = permutation(len(split.unlabelled), run.config.seed, "report")[:UNLABELLED_SAMPLE]
         at = split.unlabelled[np.sort(drawn)]
-        unlabelled = _predict(model, "unlabelled", at, train.subset(at))
+        unlabelled = _predict(model, "unlabelled", at, train.view(at))
     return held, validation, unlabelled
 
 
