@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from normatch.data import Dataset
 from normatch.device import device_of
+from normatch.engine import Run
 from normatch.inference import logits
 from normatch.methods import Batch, Embedding, Outcome, Task, methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
@@ -41,10 +43,11 @@ class Predecessor:
         self.facts: dict[str, Any] = {"told by": folder.name}
 
     def __call__(self) -> Tensor:
-        """(N, K), averaged over the images and their mirror images."""
+        """(N, K), averaged over the images and, where the run flipped them too, their mirror images."""
         model = load_model(self.folder).to(device_of("auto"))
-        x = torch.from_numpy(self.images.inputs).permute(0, 3, 1, 2)
-        p = (logits(model, x).softmax(1) + logits(model, x.flip(3)).softmax(1)).cpu() / 2
+        x = torch.from_numpy(np.asarray(self.images.inputs)).permute(0, 3, 1, 2)
+        views = [x, x.flip(3)] if Run.open(self.folder).config.augment.flip else [x]
+        p = torch.stack([logits(model, view).softmax(1) for view in views]).mean(0).cpu()
         label, kept = surest(p, SHARE)
         right = label == torch.from_numpy(self.images.labels)
         self.facts["told, right, and of the surest"] = [one.double().mean().item() for one in (right, right[kept])]

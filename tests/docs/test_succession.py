@@ -5,11 +5,13 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from normatch.augment import AugmentConfig
 from normatch.engine import train
 from tests.conftest import make_batch, make_method
 from tests.docs.scripts import brief, load_script, noise, put_registries_back
@@ -67,3 +69,23 @@ def test_a_predecessor_is_asked_once_and_its_right_answers_are_counted(successio
     assert predecessor.facts["told by"] == "first"
     assert right == pytest.approx((answers == torch.from_numpy(corpus.train.labels)).double().mean().item())
     assert 0 <= of_the_surest <= 1
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_mirror_images_are_asked_about_where_they_were_learned_from(
+    succession: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flip: bool
+) -> None:
+    corpus, config = noise(), brief("normatch", 2)
+    train(config.replace(augment=AugmentConfig(flip=flip)), tmp_path / "first", corpus=corpus)
+    asked: list[torch.Tensor] = []
+
+    def answer(model: object, x: torch.Tensor) -> torch.Tensor:
+        asked.append(x)
+        return torch.zeros(len(x), 10)
+
+    monkeypatch.setattr(succession, "logits", answer)
+    succession.Predecessor(tmp_path / "first", corpus.train)()
+    images = torch.from_numpy(np.asarray(corpus.train.inputs)).permute(0, 3, 1, 2)
+    expected = [images, images.flip(3)] if flip else [images]
+    assert len(asked) == len(expected)
+    assert all(map(torch.equal, asked, expected))
