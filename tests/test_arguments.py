@@ -33,6 +33,7 @@ CONFIGS = {name: recipe.build() for name, recipe in recipes.items()} | {
     ),
     "own data": own("my pictures/of cats.npz").replace(image_size=32),
     "own data, other method": own("pets").replace(method="fixmatch", settings=FixMatchSettings(threshold=0.8)),
+    "named items": recipes.get("digits-40").build().replace(labelled=("runs/first one", "next.csv"), labels=52),
     "made in Python": Config(name="mine", data="pets", labels=None, test_share=0.1),
 }
 

@@ -1,6 +1,7 @@
 """What to label next: items of the run's own data that have no label, as a table that becomes a manifest."""
 
 import csv
+import shlex
 import shutil
 from pathlib import Path
 
@@ -113,6 +114,20 @@ def test_standard_output_has_the_table_alone(run: Run, capsys: pytest.CaptureFix
     assert shown.err.endswith("without one: standard output\n")
 
 
+def test_the_next_run_is_a_command(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "next.csv"
+    assert main(["suggest", str(run.path), "--labels", "3", "--out", str(table), "--device", "cpu"]) == 0
+    _, said = capsys.readouterr().out.splitlines()
+    program, *argv = shlex.split(said.removeprefix("next: "))
+    assert program == "normatch"
+    assert main([*argv, "--device", "cpu"]) == 0
+    found = Run.open(Path(argv[-1]))
+    assert found.path == run.path.with_name(f"{run.path.name}-{len(run.split.labelled) + 3}")
+    assert found.config == run.config.replace(
+        labelled=(run.path, table), labels=len(found.split.labelled), device="cpu"
+    )
+
+
 def test_vectors_have_no_sheet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,6 +142,7 @@ def test_vectors_have_no_sheet(
     assert not list(tmp_path.glob("next.*"))
     assert main(["suggest", "run", "--labels", "4", "--out", "next.csv"]) == 0
     assert len(Path("next.csv").read_text().splitlines()) == 5
+    assert capsys.readouterr().out.endswith("without one: next.csv\n")  # their classes are not known
 
 
 def test_without_unlabelled_items_there_is_nothing_to_suggest(pictures: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which items to label next: one of each kind that has no label yet, those kinds first of which a run is least sure."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.columns import counted
-from normatch.data import Dataset, Reading
+from normatch.command import command_of
+from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.data.selected import Inputs, Selected
 from normatch.device import Device
@@ -136,6 +138,18 @@ def suggest_to(
     of_files = found.items.files is not None
     with written(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
         write([(row.item, *([""] if of_files else []), *row[1:]) for row in found.rows])
-    return (
+    said = (
         f"{counted(len(found.rows), 'item')} to label, of {found.unlabelled:,} without one: {out or 'standard output'}"
     )
+    # Positions can be named as they are; the labels of files are filled in first.
+    if out is not None and out.suffix.lower() == ".csv" and not of_files and (found.items.labels != UNKNOWN).all():
+        said += f"\nnext: {_command_with_more(path, out, len(found.rows))}"
+    return said
+
+
+def _command_with_more(path: Path, table: Path, count: int) -> str:
+    """The command line of the same run with these labels as well."""
+    run = Run.open(path)
+    labels = len(run.split.labelled) + count
+    config = run.config.replace(labelled=(path, table), labels=labels, fold=None)
+    return f"{command_of(config)} --out {shlex.quote(f'{path}-{labels}')}"
