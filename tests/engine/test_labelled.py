@@ -118,7 +118,7 @@ def test_a_bench_needs_none_of_them(tiny_config: Config) -> None:
 
 
 def test_places_in_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Config(labelled=["a.npy", Path("b")])  # type: ignore[arg-type]  # as read from JSON
+    config = Config(labelled=["a.npy", Path("b")])  # type: ignore[arg-type]  # converted
     assert config.labelled == (Path("a.npy"), Path("b"))
     assert from_json(Config, to_json(config)) == config
     monkeypatch.chdir(tmp_path)

@@ -128,6 +128,21 @@ def test_the_next_run_is_a_command(run: Run, tmp_path: Path, capsys: pytest.Capt
     )
 
 
+def test_the_next_run_is_on_the_data_where_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("old.npz", x=np.random.default_rng(0).normal(size=(60, 5)), y=np.arange(60) % 3)
+    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu", "--labels", "6"]
+    assert main(["train", "--data", "old.npz", *quick, "--out", "run"]) == 0
+    Path("old.npz").rename("new.npz")
+    capsys.readouterr()
+    assert main(["suggest", "run", "--data", "new.npz", "--labels", "4", "--out", "next.csv"]) == 0
+    _, said = capsys.readouterr().out.splitlines()
+    assert main(shlex.split(said)[2:]) == 0
+    assert len(Run.open(Path("run-10")).split.labelled) == 10
+
+
 def test_vectors_have_no_sheet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 COLUMN = "item"
 """Of a table of ``normatch suggest``."""
 
-REMEDY = f"give whole numbers, one a line, or a table with the column {COLUMN}"
+REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}"
 
 
 def named_items(places: Sequence[Path]) -> Indices:

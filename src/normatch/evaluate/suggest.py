@@ -143,13 +143,13 @@ def suggest_to(
     )
     # Positions can be named as they are; the labels of files are filled in first.
     if out is not None and out.suffix.lower() == ".csv" and not of_files and (found.items.labels != UNKNOWN).all():
-        said += f"\nnext: {_command_with_more(path, out, len(found.rows))}"
+        said += f"\nnext: {_command_with_more(path, out, len(found.rows), how.get('moved', STAYED))}"
     return said
 
 
-def _command_with_more(path: Path, table: Path, count: int) -> str:
-    """The command line of the same run with these labels as well."""
+def _command_with_more(path: Path, table: Path, count: int, moved: Moved) -> str:
+    """The command line of the same run with these labels as well, on the data where it is now."""
     run = Run.open(path)
     labels = len(run.split.labelled) + count
-    config = run.config.replace(labelled=(path, table), labels=labels, fold=None)
+    config = moved.applied_to(run.config).replace(labelled=(path, table), labels=labels, fold=None)
     return f"{command_of(config)} --out {shlex.quote(f'{path}-{labels}')}"
