@@ -7,6 +7,7 @@ ready side by side and train one after the other.
 """
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import tempfile
@@ -126,6 +127,19 @@ CHOICES: dict[str, Changes] = {
 }
 
 
+def changes_of(choice: str) -> Changes:
+    """Those of a choice, which may have more behind its name: three-ops+optim.muon=0.03."""
+    name, *more = choice.split("+")
+    return CHOICES[name] | {field: _value(text) for field, _, text in (one.partition("=") for one in more)}
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
 def config_of(choice: str, labels: int, seed: int, steps: int, evaluations: int = 12) -> Config:
     """The paper's recipe with the choice's changes, its epoch a hundredth of the run."""
     config = recipes.cifar10(labels, seed).replace(
@@ -135,7 +149,7 @@ def config_of(choice: str, labels: int, seed: int, steps: int, evaluations: int 
         evaluate_every=max(1, steps // evaluations),
         log_every=64,
     )
-    for name, value in CHOICES[choice].items():
+    for name, value in changes_of(choice).items():
         part, dot, field = name.rpartition(".")
         change = {part: dataclasses.replace(getattr(config, part), **{field: value})} if dot else {field: value}
         config = config.replace(**change)
@@ -186,7 +200,7 @@ def outcome(choice: str, run: Run, classes: tuple[str, ...]) -> dict[str, Any]:
     assert answers is not None  # held-out images have classes
     return {
         "choice": choice,
-        "changes": CHOICES[choice],
+        "changes": changes_of(choice),
         **{name: result[name] for name in ("labels", "seed", "steps", "accuracy", "seconds", "hardware", "date")},
         "steps_per_second": (last["step"] - first["step"]) / (last["seconds"] - first["seconds"]),
         "evaluations": [[line["step"], line["test/accuracy"]] for line in metrics if "test/accuracy" in line],
@@ -201,7 +215,12 @@ def outcome(choice: str, run: Run, classes: tuple[str, ...]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("choices", nargs="+", choices=CHOICES, metavar="CHOICE", help=", ".join(CHOICES))
+    parser.add_argument(
+        "choices",
+        nargs="+",
+        metavar="CHOICE",
+        help=f"{', '.join(CHOICES)}; each may have further changes, as in three-ops+optim.muon=0.03",
+    )
     parser.add_argument("--data-root", type=Path, required=True, help="the folder of CIFAR-10")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--labels", type=int, default=40)
@@ -215,6 +234,9 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file that outcomes are added to")
     given = parser.parse_args()
+    unknown = [choice for choice in given.choices if choice.partition("+")[0] not in CHOICES]
+    if unknown:
+        parser.error(f"unknown choice {unknown[0]!r}: choose from {', '.join(CHOICES)}")
     continued = [choice for choice in given.choices if choice == "started" or choice.startswith("successor")]
     if continued and given.start is None:
         parser.error(f"the choice {continued[0]!r} needs --start, the folder of an earlier run made with --keep")

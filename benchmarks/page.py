@@ -129,6 +129,19 @@ SUCCESSION = {
     "successor-adaptive-lr-0.03": "WRN-28-2, told for 40 % of the run, learning rate 0.03",
     "successor-adaptive-decay-1e-3": "WRN-28-2, told for 40 % of the run, weight decay 0.001",
 }
+RATES = {
+    "all": "SGD 0.1",
+    "three-ops": "SGD 0.1",
+    **{
+        f"{first}+optim.muon={rate}": f"Muon {rate}"
+        for first in ("all", "three-ops")
+        for rate in (0.005, 0.01, 0.03, 0.1)
+    },
+    "three-ops+optim.muon=0.01+backbone=wrn-28-2": "Muon 0.01, WRN-28-2",
+    "three-ops+optim.muon=0.01+backbone=quick-resnet-late-512": "Muon 0.01; 64, 256 and 512 channels",
+    "three-ops+optim.muon=0.01+backbone=quick-resnet-128-384-512": "Muon 0.01; 128, 384 and 512 channels",
+}
+"""Optimisers of `quick-resnet`, or of another network, in the order of their table."""
 WHICH = {
     "each class": "as many of each class, by chance",
     "chance": "of all digits, by chance",
@@ -244,6 +257,16 @@ def suggested() -> str:
     return markdown(rows)
 
 
+def optimisers() -> str:
+    """Muon in the place of SGD: with all labels, 250 and 40."""
+    rows = [["labels", "optimiser, network", "label seed", "steps", "minutes of steps", "held-out accuracy (%)"]]
+    names, runs = list(RATES), read_json(RESULTS / "cifar10-muon.json")["runs"]
+    for run in sorted(runs, key=lambda run: (-run["labels"], names.index(run["choice"]), run["seed"])):
+        cells = [f"{run['steps']:,}", f"{_minutes(run):.1f}", f"{100 * run['accuracy']:.1f}"]
+        rows.append([f"{run['labels']:,}", RATES[run["choice"]], str(run["seed"]), *cells])
+    return markdown(rows)
+
+
 def _searched() -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = read_json(RESULTS / "cifar10-fast-choices.json")["runs"]
     return runs
@@ -339,7 +362,7 @@ def paper() -> str:
     return "\n".join(parts).rstrip("\n")
 
 
-OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested)
+OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested, optimisers)
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, speed, views, paper)
 }

@@ -41,6 +41,13 @@ def test_every_choice_makes_a_config(search: ModuleType) -> None:
         assert optim == recipes.cifar10().optim
 
 
+def test_a_choice_may_have_further_changes(search: ModuleType) -> None:
+    config = search.config_of("three-ops+optim.muon=0.01+backbone=wrn-28-2", 250, 100, 1200)
+    expected = search.config_of("three-ops", 250, 100, 1200)
+    optim = dataclasses.replace(expected.optim, muon=0.01)
+    assert config == expected.replace(name=config.name, optim=optim, backbone="wrn-28-2")
+
+
 def test_the_judges_are_apart_and_balanced(search: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "HELD_OUT", 3)
     labels = np.arange(100) % 10

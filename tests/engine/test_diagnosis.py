@@ -32,6 +32,7 @@ from normatch.estimator import FixMatchClassifier
 from normatch.methods import Method, PseudoLabels, Settings
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
 
 CLASSES = tuple("abcdefghij")
 CASE = Case(CLASSES, labels=(4,) * 10, steps=1000, epoch=40)
@@ -175,6 +176,8 @@ def test_a_remedy_names_what_the_method_has_and_what_is_not_done(name: str) -> N
 
 def test_remedies_in_words() -> None:
     assert remedy("collapse", NORMATCH) == "lower --optim.lr, or label more of the missing classes"
+    with_muon = dataclasses.replace(NORMATCH, rates=("--optim.muon", "--optim.lr"))
+    assert remedy("collapse", with_muon) == "lower --optim.muon, or label more of the missing classes"
     assert remedy("collapse", FIXMATCH).startswith("turn on --settings.alignment, raise --settings.threshold, lower")
     skewed = dataclasses.replace(FIXMATCH, labels=(40, *(4,) * 9))
     assert "turn on" not in remedy("collapse", skewed) + remedy("imbalance", skewed)
@@ -259,23 +262,24 @@ def test_not_finite_is_seen_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "precision", "remedy"),
+    ("settings", "change", "remedy"),
     [
-        (NorMatchSettings(), "float32", "a lower --optim.lr, or a lower --settings.flow-lr"),
-        (NorMatchSettings(flow_lr=0.0), "float32", "a lower --optim.lr"),
+        (NorMatchSettings(), {}, "a lower --optim.lr, or a lower --settings.flow-lr"),
+        (NorMatchSettings(flow_lr=0.0), {}, "a lower --optim.lr"),
         (
             NorMatchSettings(),
-            "bfloat16",
+            {"precision": "bfloat16"},
             "a lower --optim.lr, a lower --settings.flow-lr, or --precision float32",
         ),
-        (FixMatchSettings(), "float32", "a lower --optim.lr"),
+        (FixMatchSettings(), {}, "a lower --optim.lr"),
+        (FixMatchSettings(), {"optim": OptimConfig(muon=0.01)}, "a lower --optim.muon, or a lower --optim.lr"),
     ],
 )
 def test_what_makes_values_finite_is_what_the_run_has(
-    settings: Settings, precision: str, remedy: str, tiny_config: Config
+    settings: Settings, change: dict[str, Any], remedy: str, tiny_config: Config
 ) -> None:
     method = "normatch" if isinstance(settings, NorMatchSettings) else "fixmatch"
-    config = tiny_config.replace(method=method, settings=settings, precision=precision)
+    config = tiny_config.replace(method=method, settings=settings, precision="float32").replace(**change)
     (alarm,) = Loop(prepare(config)).diagnosis.see(1, GOOD | {"loss": None})
     assert alarm.remedy == f"start another run with {remedy}"
 

@@ -114,6 +114,7 @@ def test_a_step_never_waits_for_the_device(method: str, compiled: str) -> None:
     [
         pytest.param(DIGITS.replace(optim=OptimConfig(lr=0.01)), None, 1000, id="digits, small-wide"),
         pytest.param(CIFAR, noise(), 100, id="noise, wrn-28-2"),
+        pytest.param(CIFAR.replace(optim=OptimConfig(muon=0.01)), noise(), 100, id="noise, wrn-28-2, muon"),
     ],
 )
 def test_captured_equals_eager(config: Config, corpus: Corpus | None, steps: int) -> None:

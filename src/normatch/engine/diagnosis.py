@@ -83,7 +83,7 @@ class Case:
     threshold: bool = False
     """Whether the method has a confidence threshold."""
     rates: tuple[str, ...] = ("--optim.lr",)
-    """The flags of the learning rates."""
+    """The flags of the learning rates, first the backbone's."""
     bfloat16: bool = False
     """Whether the backbone computes in bfloat16."""
     last_start: int = 0
@@ -178,7 +178,7 @@ def collapse(case: Case, history: History) -> Finding | None:
     if used > COLLAPSED * count:
         return None
     remedy = _any_of(
-        _change_alignment(case), _raise_threshold(case), "lower --optim.lr", "label more of the missing classes"
+        _change_alignment(case), _raise_threshold(case), f"lower {case.rates[0]}", "label more of the missing classes"
     )
     return f"pseudo-labels name {used} of {count} classes; {_commonest(case, shares)}", remedy
 
@@ -195,12 +195,12 @@ def imbalance(case: Case, history: History) -> Finding | None:
     found = f"{shares[most]:.1%} are {case.classes[most]!r}, {shares[least]:.1%} are {case.classes[least]!r}"
     if case.skewed:
         off = "turn off alignment (--settings.no-alignment)" if case.alignment else None
-        todo = _any_of(off, "label more of the rare classes", "lower --optim.lr")
+        todo = _any_of(off, "label more of the rare classes", f"lower {case.rates[0]}")
         found += f" (of the labels {expected[most]:.1%} and {expected[least]:.1%})"
         return found, f"if the unlabelled items are as uneven as the labels, {todo}"
     if case.alignment:
         return found, "if the items themselves are imbalanced, turn off alignment (--settings.no-alignment)"
-    todo = _any_of(_change_alignment(case), _raise_threshold(case), "lower --optim.lr")
+    todo = _any_of(_change_alignment(case), _raise_threshold(case), f"lower {case.rates[0]}")
     return found, f"if the items themselves are balanced, {todo}; else label more of the rare classes"
 
 
@@ -209,7 +209,7 @@ def never_trusted(case: Case, history: History) -> Finding | None:
     if trusted is None:
         return None
     lower = "lower --settings.threshold" if case.threshold else None
-    remedy = _any_of("train longer", "raise --optim.lr", lower, "label more")
+    remedy = _any_of("train longer", f"raise {case.rates[0]}", lower, "label more")
     if history.mean("pseudo/uncertainty_auxiliary") is None:
         message = f"{trusted:.1%} of the pseudo-labels are confident enough to count"
         return (message, remedy) if trusted < NEVER else None
@@ -223,7 +223,7 @@ def always_trusted(case: Case, history: History) -> Finding | None:
     if trusted is None or trusted < ALWAYS or history.fitted is None or history.fitted >= FITTED:
         return None
     right = f"only {history.fitted:.0%} of the labelled items are right"
-    todo = _any_of(_raise_threshold(case), "lower --optim.lr", "check the labels")
+    todo = _any_of(_raise_threshold(case), f"lower {case.rates[0]}", "check the labels")
     remedy = f"pseudo-labels are believed before there is anything to believe: {todo}"
     return f"{trusted:.1%} of the pseudo-labels are trusted, but {right}", remedy
 
@@ -235,7 +235,7 @@ def validation_falls(case: Case, history: History) -> Finding | None:
     fall = best - max(history.validation[-2:])
     if fall <= max(FALL, 3 * _error(best, case.validation)):
         return None
-    todo = _any_of(_change_alignment(case), "lower --optim.lr", "train fewer --steps")
+    todo = _any_of(_change_alignment(case), f"lower {case.rates[0]}", "train fewer --steps")
     remedy = f"wrong pseudo-labels may be reinforcing themselves: {todo}" if case.pseudo_labels else todo
     return f"validation accuracy fell from {best:.1%} to {history.validation[-1]:.1%}", remedy
 

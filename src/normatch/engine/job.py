@@ -141,8 +141,10 @@ def prepare(
 
 
 def _must_be_trained(method: Method, config: Config) -> None:
-    """Raise UserError unless the method's groups have each parameter that requires a gradient once, and no other."""
-    grouped = Counter(id(p) for group in method.groups(config.optim) for p in group.params)
+    """Raise UserError unless the method's groups have each parameter that requires a gradient once, and no other, and
+    Muon some if it has a learning rate."""
+    groups = method.groups(config.optim)
+    grouped = Counter(id(p) for group in groups for p in group.params)
     own = {id(p): (name, p) for name, p in method.named_parameters()}
     for key, (name, p) in own.items():
         if p.requires_grad and grouped[key] != 1:
@@ -155,6 +157,11 @@ def _must_be_trained(method: Method, config: Config) -> None:
         raise UserError(
             f"groups of method {config.method!r} have a parameter that is not the method's, so that no checkpoint "
             "would have it: make its module an attribute of the method"
+        )
+    if config.optim.muon and not any(group.rule == "muon" for group in groups):
+        raise UserError(
+            f"optim.muon is {config.optim.muon}, but method {config.method!r} gives Muon nothing to train with "
+            f"backbone {method.model.spec.backbone!r}, such as convolutions: leave it out"
         )
 
 

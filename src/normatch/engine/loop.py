@@ -190,7 +190,9 @@ def _case(job: Job) -> Case:
     counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
     validating = len(split.validation)
     settings = {f.name: getattr(config.settings, f.name) for f in dataclasses.fields(config.settings)}
-    rates = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
+    own = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
+    rates = [*(["--optim.muon"] if config.optim.muon else []), "--optim.lr"]
+    rates += [f"--settings.{name.replace('_', '-')}" for name in own]
     return Case(
         classes=train.classes,
         labels=tuple(counts.tolist()),
@@ -198,7 +200,7 @@ def _case(job: Job) -> Case:
         epoch=config.epoch,
         alignment=settings.get("alignment"),
         threshold="threshold" in settings,
-        rates=("--optim.lr", *(f"--settings.{name.replace('_', '-')}" for name in rates)),
+        rates=tuple(rates),
         bfloat16=job.runtime.bfloat16,
         last_start=job.method.last_start,
         pseudo_labels=bool(job.method.views.unlabelled),

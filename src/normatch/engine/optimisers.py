@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normatch.engine.muon import Muon
 from normatch.engine.schedule import cosine
 from normatch.methods.parts.groups import Group, OptimConfig
 
@@ -18,7 +19,7 @@ STEPS = "step"
 
 
 class Optimisers:
-    """SGD and AdamW for their groups of parameters, with one schedule for all.
+    """SGD, Muon and AdamW for their groups of parameters, with one schedule for all.
 
     Learning rates are 0-d tensors, so that a captured graph follows the schedule by itself. ``names`` has the name of
     each parameter by its ``id``.
@@ -36,7 +37,10 @@ class Optimisers:
             {"params": group.params, "lr": rate, "weight_decay": group.weight_decay}
             for group, rate in zip(groups, self._rates, strict=True)
         ]
-        sgd, adamw = ([e for e, g in zip(entries, groups, strict=True) if g.rule == rule] for rule in ("sgd", "adamw"))
+        sgd, muon, adamw = (
+            [entry for entry, group in zip(entries, groups, strict=True) if group.rule == rule]
+            for rule in ("sgd", "muon", "adamw")
+        )
         self._optimisers: dict[str, torch.optim.Optimizer] = {}
         if sgd:
             optimiser = torch.optim.SGD(sgd, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
@@ -46,6 +50,8 @@ class Optimisers:
                 optimiser.state.update(
                     {p: {"momentum_buffer": torch.zeros_like(p)} for entry in sgd for p in entry["params"]}
                 )
+        if muon:
+            self._optimisers["muon"] = Muon(muon, optim.momentum)
         if adamw:
             capturable = device.type == "cuda"
             self._optimisers["adamw"] = torch.optim.AdamW(adamw, fused=True, capturable=capturable)
@@ -110,6 +116,6 @@ class Optimisers:
             )
         for key in self.state().keys() - tensors.keys():
             # Others may be missing: AdamW has no state of a parameter before its first gradient.
-            if key.startswith("sgd.momentum_buffer."):
+            if key.startswith(("sgd.momentum_buffer.", "muon.momentum_buffer.")):
                 raise ValueError(f"the optimiser's state has no {key!r}")
         return found

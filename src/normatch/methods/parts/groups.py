@@ -22,6 +22,9 @@ class OptimConfig:
     cosine: float = 7 / 16
     """Final angle of the cosine schedule of all learning rates, as a fraction of π: at 7/16 they end at a fifth of the
     start, at ½ at 0."""
+    muon: float = 0.0
+    """Learning rate of Muon for the convolutions: the share of their length by which they move in the first step. With
+    0 SGD trains them, as in the paper. For runs of minutes (docs/results.md, CIFAR-10 within minutes)."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Group:
     """Parameters that one optimiser rule updates."""
 
     params: list[nn.Parameter]
-    rule: Literal["sgd", "adamw"]
+    rule: Literal["sgd", "muon", "adamw"]
     lr: float
     weight_decay: float
     clip: float | None = None
@@ -39,18 +42,28 @@ class Group:
 
 
 def sgd_groups(params: Iterable[nn.Parameter], optim: OptimConfig) -> list[Group]:
-    """SGD for all parameters that require gradients, with weight decay for all but vectors."""
-    trained = [p for p in params if p.requires_grad]
-    matrices = [p for p in trained if p.ndim > 1]
-    vectors = [p for p in trained if p.ndim <= 1]
-    groups = [Group(matrices, "sgd", optim.lr, optim.weight_decay), Group(vectors, "sgd", optim.lr, 0.0)]
+    """SGD for all parameters that require gradients, with weight decay for all but vectors; Muon for convolutions if it
+    has a learning rate."""
+    convolutions: list[nn.Parameter] = []
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for p in params:
+        if p.requires_grad:
+            # Muon keeps the length of weights, so those that start at 0 would stay there.
+            by_muon = optim.muon > 0 and p.ndim == 4 and bool(p.any())
+            (convolutions if by_muon else matrices if p.ndim > 1 else vectors).append(p)
+    groups = [
+        Group(matrices, "sgd", optim.lr, optim.weight_decay),
+        Group(vectors, "sgd", optim.lr, 0.0),
+        Group(convolutions, "muon", optim.muon, 0.0),
+    ]
     return [group for group in groups if group.params]
 
 
 def sgd_and_adamw(
     params: Iterable[nn.Parameter], modules: Iterable[nn.Module], optim: OptimConfig, lr: float, clip: float
 ) -> list[Group]:
-    """AdamW with gradients of norm ``clip`` at most for the parameters of the ``modules``, SGD for others.
+    """AdamW with gradients of norm ``clip`` at most for the parameters of the ``modules``, SGD or Muon for others.
 
     SGD at the backbone's learning rate makes a flow diverge.
     """
