@@ -10,7 +10,7 @@ from typing import Any
 
 import contrast
 import succession
-from many_digits import write_all
+from many_runs import DIGITS, write_all
 
 from normatch import recipes
 from normatch.engine import train
@@ -48,4 +48,4 @@ def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    write_all(RESULTS, trained, LABELS, SEEDS)
+    write_all(RESULTS, DIGITS, trained, LABELS, SEEDS)

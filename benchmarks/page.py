@@ -267,6 +267,21 @@ def optimisers() -> str:
     return markdown(rows)
 
 
+def small() -> str:
+    """Somebody's small photographs on a CPU, by SGD alone and with Muon."""
+    runs = read_json(RESULTS / "small-pictures.json")["runs"]
+    rows = [["labels", "steps", "seconds a run", "SGD", "with Muon", "each seed"]]
+    for labels, steps in sorted({(run["labels"], run["steps"]) for run in runs}):
+        mine = [run for run in runs if (run["labels"], run["steps"]) == (labels, steps)]
+        ways = [[run for run in mine if bool(run["muon"]) == muon] for muon in (False, True)]
+        spent = [run["seconds"] for run in mine]
+        means = [mean_and_spread([100 * run["accuracy"] for run in way]) for way in ways]
+        each = (f"{100 * a['accuracy']:.1f} → {100 * b['accuracy']:.1f}" for a, b in zip(*ways, strict=True))
+        seconds = f"{min(spent):.0f} to {max(spent):.0f}"
+        rows.append([str(labels), f"{steps:,}", seconds, *means, ", ".join(each)])
+    return markdown(rows)
+
+
 def _searched() -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = read_json(RESULTS / "cifar10-fast-choices.json")["runs"]
     return runs
@@ -364,7 +379,8 @@ def paper() -> str:
 
 OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested, optimisers)
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, speed, views, paper)
+    table.__name__: table
+    for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, small, speed, views, paper)
 }
 
 

@@ -22,7 +22,7 @@ from normatch.engine.progress import shown
 from normatch.inference import features
 from normatch.methods.parts.groups import OptimConfig
 
-__all__ = ["photograph_features"]
+__all__ = ["halve", "photograph_features", "read_photographs"]
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -41,12 +41,12 @@ def photograph_features(cifar10: Path, run: Path) -> tuple[NDArray[np.float32], 
     ``cifar10`` holds the data set as `normatch data get cifar10` leaves it, or as lossless WebP mosaics; ``run`` is the
     backbone's run, trained into that folder where it is not there yet.
     """
-    (images, labels), (test_images, test_labels) = _read(cifar10)
+    (images, labels), (test_images, test_labels) = read_photographs(cifar10)
     if not run.exists():
         source = np.flatnonzero(np.isin(labels, SOURCE))[:SOURCE_ITEMS]
-        _train_backbone(_halve(images[source]), np.searchsorted(SOURCE, labels[source]), run)
+        _train_backbone(halve(images[source]), np.searchsorted(SOURCE, labels[source]), run)
     task = np.flatnonzero(~np.isin(test_labels, SOURCE))
-    inputs = torch.from_numpy(_halve(test_images[task])).permute(0, 3, 1, 2)
+    inputs = torch.from_numpy(halve(test_images[task])).permute(0, 3, 1, 2)
     z = features(load(run, "cpu").model, inputs).numpy()
     return z, test_labels[task] // 2
 
@@ -74,13 +74,13 @@ def _train_backbone(images: Images, labels: Labels, run: Path) -> None:
             print(train(config, run, progress=progress).describe())
 
 
-def _halve(images: Images) -> Images:
+def halve(images: Images) -> Images:
     """(N, 32, 32, 3) to (N, 16, 16, 3): the mean of each 2×2 pixels."""
     means = images.reshape(len(images), 16, 2, 16, 2, 3).mean((2, 4))
     return np.asarray(np.rint(means), dtype=np.uint8)
 
 
-def _read(folder: Path) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
+def read_photographs(folder: Path) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
     if not (folder / "train_labels.npy").is_file():
         corpus = load_corpus("cifar10", folder)
         assert corpus.test is not None

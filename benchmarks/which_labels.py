@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from many_digits import write_all
+from many_runs import DIGITS, write_all
 from numpy.typing import NDArray
 
 from normatch import recipes
@@ -106,4 +106,4 @@ def labelled_run(config: Config, corpus: Corpus, chosen: Indices, folder: Path) 
 
 
 if __name__ == "__main__":
-    write_all(RESULTS, trained, LABELS, SEEDS)
+    write_all(RESULTS, DIGITS, trained, LABELS, SEEDS)

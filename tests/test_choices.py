@@ -1,5 +1,6 @@
 """What is chosen for the user's own data: from the data, with a reason, and stored so that it can be repeated."""
 
+import dataclasses
 import html
 import json
 import math
@@ -25,6 +26,8 @@ from normatch.engine.pace import pace as measure
 from normatch.errors import UserError
 from normatch.evaluate.score import score_run
 from normatch.methods.normatch import NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
+from normatch.nets import backbones
 from tests.data.original_formats import save_png
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -379,6 +382,48 @@ def test_the_momentum_of_batch_norm_is_20_by_the_steps_within_bounds(
 ) -> None:
     made = choose(arrays(tmp_path / "x.npz"), changes={"steps": steps}, fixed={"steps"})
     assert made.config.norm_momentum == momentum
+
+
+RATES = [(1, 0.1), (256, 0.1), (1024, 0.05), (4096, 0.025), (10_240, 0.016), (1_000_000, 0.005)]
+
+
+@pytest.mark.parametrize(("steps", "rate"), RATES)
+def test_convolutions_are_trained_by_muon_at_a_rate_that_suits_the_steps(
+    tmp_path: Path, steps: int, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = pictures(tmp_path / "p", [32] * 4)
+    made = choose(folder, changes={"steps": steps}, fixed={"steps"})
+    assert made.config.optim == OptimConfig(muon=rate)
+    unit = "step" if steps == 1 else "steps"
+    assert f"--optim.muon       {rate:<10}  convolutions learn faster by it; for {steps:,} {unit}\n" in made.describe()
+    # 95 % of the time are for steps, less 32 evaluations.
+    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
+    assert choose(folder, minutes=1).config.optim.muon == rate
+
+
+@pytest.mark.parametrize(
+    ("changes", "fixed", "rate"),
+    [
+        ({"backbone": "wrn-28-2"}, (), 0.05),
+        ({"method": "supervised"}, (), 0.05),
+        ({}, ("optim.muon",), 0.0),
+        ({"optim": OptimConfig(muon=0.3)}, (), 0.3),
+        ({"backbone": "pretrained"}, (), 0.0),
+    ],
+)
+def test_muon_is_for_networks_that_start_from_nothing_and_up_to_the_user(
+    changes: dict[str, Any], fixed: tuple[str, ...], rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = backbones.get("wrn-28-2")
+    pretrained = dataclasses.replace(spec, name="pretrained", statistics=lambda shape: ((1.0,) * 3, (1.0,) * 3))
+    monkeypatch.setattr(backbones, "_things", backbones._things | {"pretrained": pretrained})
+    made = choose(pictures(tmp_path / "p", [32] * 4), changes=changes, fixed=fixed)
+    assert made.config.optim.muon == rate
+    assert ("optim.muon" in {name for name, *_ in made.chosen}) == (rate == 0.05)
+
+
+def test_vectors_are_not_trained_by_muon(tmp_path: Path) -> None:
+    assert choose(arrays(tmp_path / "x.npz")).config.optim == OptimConfig()
 
 
 def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

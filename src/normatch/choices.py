@@ -28,7 +28,7 @@ from normatch.engine.train import run_folder
 from normatch.errors import UserError
 from normatch.images import SIZES, describe_dark
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
-from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
+from normatch.nets import SMALL, ImageShapes, backbones, find_backbone, fitting_backbone, suitable_backbone
 from normatch.recipes import own
 
 __all__ = ["Plan", "choose", "plan"]
@@ -54,6 +54,10 @@ RECORDS = 16
 
 MOMENTA, LEARNT = (0.01, 0.1), 20
 """Bounds of batch norm's momentum; within them it is LEARNT / steps: the run is LEARNT averaging windows long."""
+
+MUON, MUONS = 1.6, (0.005, 0.1)
+"""Muon's learning rate times the square root of the steps, and its bounds: what was best in runs of 256, 1,024 and
+10,240 steps (docs/results.md, Another optimiser)."""
 
 EVALUATING = 0.2
 """Largest share of a time budget to spend on evaluations."""
@@ -307,6 +311,7 @@ def _choose_steps(choices: _Choices, device: str) -> None:
     _choose_epoch(choices, max(1, choices.config.steps // EPOCHS))
     _choose_records(choices)
     _choose_momentum(choices)
+    _choose_muon(choices)
 
 
 def _choose_epoch(choices: _Choices, epoch: int) -> None:
@@ -326,6 +331,16 @@ def _choose_momentum(choices: _Choices) -> None:
     """Choose batch norm's momentum: a short run needs fast-moving statistics, a long one can average longer."""
     momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / choices.config.steps, 3)))
     choices.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
+
+
+def _choose_muon(choices: _Choices) -> None:
+    """Train convolutions by Muon; not pretrained ones, which such large steps would undo, nor other networks of timm,
+    with which it has not been tried."""
+    name = choices.config.backbone
+    spec = find_backbone(name)
+    if name in backbones and isinstance(spec.shapes, ImageShapes) and spec.statistics is None:
+        rate = min(MUONS[1], max(MUONS[0], float(f"{MUON / math.sqrt(choices.config.steps):.2g}")))
+        choices.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(choices.config.steps, 'step')}")
 
 
 def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str], automatic: bool) -> Plan:
@@ -358,6 +373,7 @@ def _within_minutes(made: Plan, minutes: float, fixed: frozenset[str], automatic
     _choose_records(choices)
     if automatic:
         _choose_momentum(choices)
+        _choose_muon(choices)
     changed = {name for name, *_ in choices.made}
     earlier = tuple(choice for choice in made.chosen if choice[0] not in changed)
     return Plan(choices.config, made.corpus, made.found, earlier + tuple(choices.made))

@@ -44,6 +44,8 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:  # type: ignore[override]
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
             momenta = [self.state[p]["momentum_buffer"] for p in weights]
             gradients = [p.grad for p in weights]
             torch._foreach_mul_(momenta, self.momentum)

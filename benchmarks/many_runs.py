@@ -1,4 +1,4 @@
-"""Many runs on digits, as many at once as there are cores, each on one thread: the last bits depend on the number."""
+"""Many small runs, as many at once as there are cores, each on one thread: the last bits depend on the number."""
 
 import itertools
 import multiprocessing
@@ -13,18 +13,18 @@ import torch
 from normatch.engine.machine import circumstances
 from normatch.files import write_json
 
-__all__ = ["write_all"]
+__all__ = ["DIGITS", "write_all"]
 
-WHAT = "digits: test accuracy of the last averaged weights, 1,437 training and 360 test digits"
+DIGITS = "digits: test accuracy of the last averaged weights, 1,437 training and 360 test digits"
 
 Trained = Callable[[tuple[int, int]], list[dict[str, Any]]]
 """The outcomes with so many labels and a seed."""
 
 
-def write_all(path: Path, trained: Trained, labels: Iterable[int], seeds: Iterable[int]) -> None:
-    """Write to ``path`` what ``trained`` returns for each number of labels and each seed."""
+def write_all(path: Path, what: str, trained: Trained, labels: Iterable[int], seeds: Iterable[int]) -> None:
+    """Write to ``path`` what ``trained`` returns for each number of labels and each seed, and ``what`` that is."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), context, initializer=torch.set_num_threads, initargs=(1,)) as processes:
         rows = [row for found in processes.map(trained, itertools.product(labels, seeds)) for row in found]
     torch.set_num_threads(1)  # as there, for the record
-    write_json(path, {"what": WHAT, **circumstances(), "runs": rows})
+    write_json(path, {"what": what, **circumstances(), "runs": rows})
