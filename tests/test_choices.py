@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 import normatch
-from normatch import choices, recipes
-from normatch.choices import Plan, plan
+from normatch import recipes
+from normatch.choices import Plan, minutes, plan, planning
 from normatch.cli import main
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset, Reading
@@ -115,7 +115,7 @@ def test_a_test_set_without_labels_is_no_dead_end(tmp_path: Path, capsys: pytest
 def test_a_hundredth_at_least_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.arange(500_000) % 2
     corpus = Corpus("stub", Dataset(np.zeros((len(labels), 1), np.float32), labels, ("a", "b")))
-    monkeypatch.setattr(choices, "open_corpus", lambda *_, **__: corpus)
+    monkeypatch.setattr(planning, "open_corpus", lambda *_, **__: corpus)
     (tmp_path / "x.npz").touch()
     made = choose(tmp_path / "x.npz")
     assert made.config.test_share == 0.01
@@ -369,7 +369,7 @@ def test_train_and_inspect_agree_on_too_few(tmp_path: Path) -> None:
 def test_a_time_budget_counts_evaluations_at_fixed_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], epoch: int, said: str
 ) -> None:
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=0.0, step=0.005, evaluation=0.5))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=0.005, evaluation=0.5))
     made = choose(arrays(tmp_path / "x.npz"), minutes=10, changes=changes)
     # An evaluation after each ten steps and one after the last: 10,354 · 0.005 s + 1,036 · 0.5 s = 569.8 s of 570 s.
     assert (made.config.steps, made.config.epoch) == (10_354, epoch)
@@ -397,7 +397,7 @@ def test_convolutions_are_trained_by_muon_at_a_rate_that_suits_the_steps(
     unit = "step" if steps == 1 else "steps"
     assert f"--optim.muon       {rate:<10}  convolutions learn faster by it; for {steps:,} {unit}\n" in made.describe()
     # 95 % of the time are for steps, less 32 evaluations.
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
     assert choose(folder, minutes=1).config.optim.muon == rate
 
 
@@ -427,7 +427,7 @@ def test_vectors_are_not_trained_by_muon(tmp_path: Path) -> None:
 
 
 def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
     made = choose(arrays(tmp_path / "x.npz"), minutes=10)
     # 570 of the 600 seconds, less 10 to start and 32 evaluations, at two steps a second.
     assert (made.config.steps, made.config.epoch) == (1056, 33)
@@ -447,7 +447,7 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_slow_evaluations_do_not_lengthen_the_ramps_of_a_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluation: float
 ) -> None:
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=1.0, step=0.01, evaluation=evaluation))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=1.0, step=0.01, evaluation=evaluation))
     own_data = choose(arrays(tmp_path / "x.npz"), minutes=2).config
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=2).config
     for config, epochs in ((own_data, 32), (recipe, 10)):
@@ -461,7 +461,7 @@ def test_slow_evaluations_do_not_lengthen_the_ramps_of_a_method(
 def test_a_recipe_of_many_epochs_has_few_checkpoints_in_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=1.0, step=0.01, evaluation=0.1))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=1.0, step=0.01, evaluation=0.1))
     config = recipes.digits().replace(steps=60_000)
     made = plan(config, tmp_path / "run", automatic=False, minutes=2).config
     assert math.ceil(made.steps / made.epoch) > 900
@@ -472,7 +472,7 @@ def test_a_recipe_of_many_epochs_has_few_checkpoints_in_minutes(
 
 
 def test_the_intervals_of_a_recipe_are_scaled_to_its_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=1.0, step=0.05, evaluation=0.5))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=1.0, step=0.05, evaluation=0.5))
     config = recipes.digits().replace(steps=96_000, epoch=1000, evaluate_every=4000, checkpoint_every=8000)
     made = plan(config, tmp_path / "run", automatic=False, minutes=2)
     steps = made.config.steps
@@ -487,7 +487,7 @@ def test_the_intervals_of_a_recipe_are_scaled_to_its_minutes(tmp_path: Path, mon
 
 
 def test_what_is_said_of_a_few_steps_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=0.0, step=3.0, evaluation=1.0))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=3.0, evaluation=1.0))
     made = plan(recipes.digits().replace(steps=60_000), tmp_path / "run", automatic=False, minutes=1)
     assert made.config.steps == 15
     said = {name: why for name, _, why in made.chosen}
@@ -522,7 +522,7 @@ def test_a_short_run_is_recorded_often_enough_for_a_curve(tmp_path: Path, monkey
     assert recorded({"steps"}, steps=50) == 3
     assert recorded({"steps"}, steps=5) == 1
     assert recorded({"steps", "log_every"}, steps=50, log_every=40) == 40
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
     assert choose(data, minutes=1).config.log_every == 4, "of 76 steps"
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits-40", "--steps", "20", "--batch", "8", "--ratio", "1", "--device", "cpu"]) == 0
@@ -537,7 +537,7 @@ def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypa
         measured.append(measure(job, seconds=0.1))
         return Pace(start=0.0, step=1.0, evaluation=0.1)
 
-    monkeypatch.setattr(choices, "pace", pace)
+    monkeypatch.setattr(minutes, "pace", pace)
     argv = ["train", "--data", str(arrays(tmp_path / "x.npz")), "--minutes", "0.1", "--out", str(tmp_path / "run")]
     assert main([*argv, "--device", "cpu"]) == 0
     (speed,) = measured

@@ -377,7 +377,7 @@ def test_stopped_by_hand_it_says_how_to_go_on(
 
     argv = ["train", "digits-40", *QUICK, "--out", str(tmp_path / "my run")]
     for where, says in (
-        ("normatch.choices.open_corpus", "normatch: stopped\n"),
+        ("normatch.choices.planning.open_corpus", "normatch: stopped\n"),
         ("normatch.engine.run.Run.create", "normatch: stopped\n"),
         (
             "normatch.engine.progress.Lines.__call__",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from normatch import choices
+from normatch.choices import minutes
 from normatch.cli import main
 from normatch.engine.pace import Pace
 
@@ -31,7 +31,7 @@ def test_every_command_of_the_page_works(
     monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
     runpy.run_path(str(ROOT / "benchmarks" / "mixed_pictures.py"))["write_pictures"](Path("pictures"), 400)
     # As on a machine so slow that only a few steps fit into the time.
-    monkeypatch.setattr(choices, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
     for line in commands():
         verb, *argv = shlex.split(line)
         if verb == "rm":

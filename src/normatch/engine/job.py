@@ -161,7 +161,7 @@ def _must_be_trained(method: Method, config: Config) -> None:
     if config.optim.muon and not any(group.rule == "muon" for group in groups):
         raise UserError(
             f"optim.muon is {config.optim.muon}, but method {config.method!r} gives Muon nothing to train with "
-            f"backbone {method.model.spec.backbone!r}, such as convolutions: leave it out"
+            f"backbone {method.model.spec.backbone!r}, such as convolutions: set it to 0"
         )
 
 
