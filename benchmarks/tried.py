@@ -247,7 +247,6 @@ def add_what_was_tried() -> None:
     _add("quick-resnet-late-256", partial(QuickResNet, widths=(32, 64, 256, 256)))
     _add("quick-resnet-late-384", partial(QuickResNet, widths=(32, 64, 192, 384)))
     _add("quick-resnet-late-512", partial(QuickResNet, widths=(32, 64, 256, 512)))
-    _add("quick-resnet-128-256-512", partial(QuickResNet, widths=(32, 128, 256, 512)))
     _add("quick-resnet-128-384-512", partial(QuickResNet, widths=(32, 128, 384, 512)))
     _add("quick-resnet-late-384-max", partial(MaxPooled, widths=(32, 64, 192, 384)))
     _add("quick-resnet-late-384-gelu", partial(Gelu, widths=(32, 64, 192, 384)))

@@ -130,13 +130,26 @@ def test_vectors_and_images_have_defaults_of_their_own(kind: Any) -> None:
     labels = np.arange(4, dtype=np.int64)
     colour, vectors = np.zeros((4, 16, 16, 3), np.uint8), np.zeros((4, 9), np.float32)
     names = ("a", "b", "c", "d")
-    quick, slow = (kind()._config(Dataset(x, labels, names)) for x in (vectors, colour))
-    assert (slow.steps, slow.ratio, slow.augment) == (600, 7, AugmentConfig())
-    assert (quick.steps, quick.ratio) == (300, 3), "a fit on a table takes seconds"
-    assert quick.augment.mix > 0
+    of_table, of_images = (kind()._config(Dataset(x, labels, names)) for x in (vectors, colour))
+    assert (of_images.steps, of_images.ratio, of_images.augment) == (256, 7, AugmentConfig())
+    assert (of_table.steps, of_table.ratio) == (300, 3), "a fit on a table takes seconds"
+    assert of_table.augment.mix > 0
     assert not kind()._config(Dataset(colour[..., :1], labels, names)).augment.flip
     given = kind(steps=7, ratio=2, augment=AugmentConfig(mask=0.1))._config(Dataset(vectors, labels, names))
     assert (given.steps, given.ratio, given.augment) == (7, 2, AugmentConfig(mask=0.1))
+
+
+@both
+def test_convolutions_are_trained_by_muon_unless_told_otherwise(kind: Any) -> None:
+    names, labels = ("a", "b"), np.arange(2, dtype=np.int64)
+    images = Dataset(np.zeros((2, 16, 16, 3), np.uint8), labels, names)
+    table = Dataset(np.zeros((2, 9), np.float32), labels, names)
+    assert kind()._config(images).optim.muon == 0.1
+    assert kind(steps=1024, backbone="wrn-28-2")._config(images).optim.muon == 0.05
+    assert kind(muon=0)._config(images).optim.muon == 0
+    assert kind()._config(table).optim.muon == 0
+    with pytest.raises(UserError, match=r"optim\.muon is 0\.1, but method"):
+        kind(muon=0.1, **QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
@@ -244,6 +257,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "batch": (9, {"batch": 9}),
     "ratio": (5, {"ratio": 5}),
     "lr": (0.01, {"optim.lr": 0.01}),
+    "muon": (0.02, {"optim.muon": 0.02}),
     "seed": (3, {"seed": 3}),
     "device": ("cpu", {"device": "cpu"}),
 }

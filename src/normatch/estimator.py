@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from normatch.augment import AugmentConfig
+from normatch.choices.rules import muon_rate
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.data.balance import label_counts, skewed
@@ -34,6 +35,7 @@ from normatch.methods import Settings
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
+from normatch.nets import suitable_backbone
 
 __all__ = ["FixMatchClassifier", "NorMatchClassifier"]
 
@@ -50,8 +52,8 @@ class Defaults:
     augment: AugmentConfig
 
 
-GREY = Defaults(steps=600, ratio=7, augment=AugmentConfig(flip=False))
-COLOUR = Defaults(steps=600, ratio=7, augment=AugmentConfig())
+GREY = Defaults(steps=256, ratio=7, augment=AugmentConfig(flip=False))
+COLOUR = Defaults(steps=256, ratio=7, augment=AugmentConfig())
 VECTORS = Defaults(steps=300, ratio=3, augment=AugmentConfig(mix=0.5, mask=0.5))
 """Chosen on validation items of four data sets (docs/results.md), among settings whose fit takes seconds."""
 
@@ -106,6 +108,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         batch: int,
         ratio: int | None,
         lr: float,
+        muon: float | None,
         seed: int,
         device: Device,
     ) -> None:
@@ -115,6 +118,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         self.batch = batch
         self.ratio = ratio
         self.lr = lr
+        self.muon = muon
         self.seed = seed
         self.device = device
 
@@ -204,6 +208,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
     def _config(self, train: Dataset) -> Config:
         defaults = _defaults(train)
         steps = defaults.steps if self.steps is None else self.steps
+        backbone = suitable_backbone(train.shape) if self.backbone == "auto" else self.backbone
+        muon = muon_rate(backbone, steps) if self.muon is None else self.muon
         return Config(
             name=type(self).__name__,
             data="arrays",
@@ -216,7 +222,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             epoch=max(1, steps // EPOCHS),
             batch=self.batch,
             ratio=defaults.ratio if self.ratio is None else self.ratio,
-            optim=OptimConfig(lr=self.lr),
+            optim=OptimConfig(lr=self.lr, muon=muon),
             ema=0.99,
             ema_ramp=True,
             norm_momentum=0.1,
@@ -258,8 +264,9 @@ class NorMatchClassifier(_Classifier):
     backbone: the network; "auto" picks one that suits the shape of the data.
     augment: the views; None is crops, RandAugment and cutout for images (flips for colour images only), and noise,
         mixing and masking for vectors.
-    steps, ratio: as in :class:`normatch.Config`; None is 600 and 7 for images, 300 and 3 for vectors.
+    steps, ratio: as in :class:`normatch.Config`; None is 256 and 7 for images, 300 and 3 for vectors.
     batch, lr, seed, device: as in :class:`normatch.Config`.
+    muon: Muon's learning rate for convolutions; None is one that suits the steps, 0 is SGD for them too.
     """
 
     _method = "normatch"
@@ -275,10 +282,11 @@ class NorMatchClassifier(_Classifier):
         batch: int = 32,
         ratio: int | None = None,
         lr: float = 0.06,
+        muon: float | None = None,
         seed: int = 0,
         device: Device = "auto",
     ) -> None:
-        super().__init__(backbone, augment, steps, batch, ratio, lr, seed, device)
+        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, seed, device)
         self.num_weight = num_weight
         self.consensus = consensus
         self.alignment = alignment
@@ -296,7 +304,7 @@ class FixMatchClassifier(_Classifier):
     Parameters
     ----------
     threshold: least confidence at which a pseudo-label is used.
-    backbone, augment, steps, batch, ratio, lr, seed, device: as in :class:`NorMatchClassifier`.
+    backbone, augment, steps, batch, ratio, lr, muon, seed, device: as in :class:`NorMatchClassifier`.
     """
 
     _method = "fixmatch"
@@ -310,10 +318,11 @@ class FixMatchClassifier(_Classifier):
         batch: int = 32,
         ratio: int | None = None,
         lr: float = 0.06,
+        muon: float | None = None,
         seed: int = 0,
         device: Device = "auto",
     ) -> None:
-        super().__init__(backbone, augment, steps, batch, ratio, lr, seed, device)
+        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, seed, device)
         self.threshold = threshold
 
     def _settings(self, train: Dataset) -> Settings:

@@ -497,6 +497,20 @@ def claims_of_small_pictures() -> Iterator[str]:
     assert {run["muon"] for run in runs} == {0.0, 0.05, 0.1}
 
 
+def claims_of_fits() -> Iterator[str]:
+    runs = read_json(RESULTS / "fits.json")["runs"]
+
+    def of(labels: int, way: str) -> str:
+        scores = [100 * run["accuracy"] for run in runs if (run["labels"], run["way"]) == (labels, way)]
+        return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}"
+
+    yield f"with 20 labels {of(20, 'default')} % against {of(20, 'sgd')}"
+    yield f"with 40 {of(40, 'default')} against {of(40, 'sgd')}"
+    quick, slow = ([run["seconds"] for run in runs if run["way"] == way] for way in ("default", "sgd"))
+    yield f"in {min(quick):.0f} to {max(quick):.0f} s a fit instead of {min(slow):.0f} to {max(slow):.0f}"
+    assert {run["steps"] for run in runs if run["way"] == "default"} == {256}
+
+
 def claims_of_few_labels() -> Iterator[str]:
     runs = read_json(RESULTS / "digits-few-labels.json")["runs"]
 
@@ -571,6 +585,7 @@ CLAIMS = (
     claims_of_suggested,
     claims_of_optimisers,
     claims_of_small_pictures,
+    claims_of_fits,
     claims_of_few_labels,
 )
 """What the page says in words of numbers that no table has, each made anew from its file."""

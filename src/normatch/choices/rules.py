@@ -29,6 +29,7 @@ __all__ = [
     "choose_records",
     "choose_steps",
     "choose_test_share",
+    "muon_rate",
 ]
 
 HELD_OUT, ENOUGH = 0.2, 2000
@@ -173,10 +174,16 @@ def choose_momentum(choices: Choices) -> None:
 
 
 def choose_muon(choices: Choices) -> None:
-    """Train convolutions by Muon; not pretrained ones, which such large steps would undo, nor other networks of timm,
-    with which it has not been tried."""
-    name = choices.config.backbone
-    spec = find_backbone(name)
-    if name in backbones and isinstance(spec.shapes, ImageShapes) and spec.statistics is None:
-        rate = min(MUONS[1], max(MUONS[0], float(f"{MUON / math.sqrt(choices.config.steps):.2g}")))
-        choices.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(choices.config.steps, 'step')}")
+    steps = choices.config.steps
+    rate = muon_rate(choices.config.backbone, steps)
+    if rate:
+        choices.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(steps, 'step')}")
+
+
+def muon_rate(backbone: str, steps: int) -> float:
+    """Muon's learning rate for the convolutions of a network, 0 if it has none. Nor has one with pretrained weights,
+    which such large steps would undo, or another of timm, with which it has not been tried."""
+    spec = find_backbone(backbone)
+    if backbone not in backbones or not isinstance(spec.shapes, ImageShapes) or spec.statistics is not None:
+        return 0.0
+    return min(MUONS[1], max(MUONS[0], float(f"{MUON / math.sqrt(max(1, steps)):.2g}")))
