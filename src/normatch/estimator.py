@@ -55,7 +55,8 @@ class Defaults:
 GREY = Defaults(steps=256, ratio=7, augment=AugmentConfig(flip=False))
 COLOUR = Defaults(steps=256, ratio=7, augment=AugmentConfig())
 VECTORS = Defaults(steps=300, ratio=3, augment=AugmentConfig(mix=0.5, mask=0.5))
-"""Chosen on validation items of four data sets (docs/results.md), among settings whose fit takes seconds."""
+"""Those of vectors were chosen on validation items of four data sets, among settings whose fit takes seconds; the steps
+of images on digits (docs/results.md)."""
 
 
 def _defaults(train: Dataset) -> Defaults:

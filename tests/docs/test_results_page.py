@@ -466,7 +466,11 @@ def claims_of_optimisers() -> Iterator[str]:
     assert max(run["accuracy"] for run in searched(250)) < of(250, muon + wide)["accuracy"]
     yield f"{reached(250, muon + wide):.1f} % with 64, 256 and 512 channels, {reached(250, muon + wider):.1f} % with"
     deep = {run["choice"]: 100 * run["accuracy"] for run in searched(250)}["wrn-28-2-three-ops"]
-    yield f"{reached(250, muon + '+backbone=wrn-28-2'):.1f} %, where SGD had {deep:.1f} after twice"
+    yield f"{reached(250, muon + '+backbone=wrn-28-2'):.1f} %, where SGD had {deep:.1f} after twice the steps"
+    longer, early = (percent(run["evaluations"]) for run in read_json(RESULTS / "cifar10-muon.json")["stopped"])
+    yield f"stood at {last(longer):.1f} % after {max(longer):,} of them"
+    yield f"where 20,480 steps ended at {reached(40, muon + wide):.1f} %"
+    yield f"{last(early):.1f} % after {max(early):,} of 16,384 steps"
     seeds = [of(40, muon + wider, seed) for seed in (100, 101)]
     first, second = (f"{100 * run['accuracy']:.1f} % on seed {run['seed']}" for run in seeds)
     assert {f"{minutes_of(run):.1f}" for run in seeds} == {"3.4"}
@@ -499,16 +503,27 @@ def claims_of_small_pictures() -> Iterator[str]:
 
 def claims_of_fits() -> Iterator[str]:
     runs = read_json(RESULTS / "fits.json")["runs"]
+    short = "sgd, as many steps"
+
+    def scores(labels: int, way: str) -> list[float]:
+        return [100 * run["accuracy"] for run in runs if (run["labels"], run["way"]) == (labels, way)]
 
     def of(labels: int, way: str) -> str:
-        scores = [100 * run["accuracy"] for run in runs if (run["labels"], run["way"]) == (labels, way)]
-        return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}"
+        each = scores(labels, way)
+        return f"{statistics.mean(each):.1f} ± {statistics.stdev(each):.1f}"
 
     yield f"with 20 labels {of(20, 'default')} % against {of(20, 'sgd')}"
     yield f"with 40 {of(40, 'default')} against {of(40, 'sgd')}"
     quick, slow = ([run["seconds"] for run in runs if run["way"] == way] for way in ("default", "sgd"))
     yield f"in {min(quick):.0f} to {max(quick):.0f} s a fit instead of {min(slow):.0f} to {max(slow):.0f}"
-    assert {run["steps"] for run in runs if run["way"] == "default"} == {256}
+    assert {run["steps"] for run in runs if run["way"] in ("default", short)} == {256}
+    yield f"256 by SGD give {of(20, short)} and {of(40, short)}"
+    (few, low, high), (more, low_more, high_more) = (
+        interval([a - b for a, b in zip(scores(labels, "default"), scores(labels, short), strict=True)])
+        for labels in (20, 40)
+    )
+    yield f"{few:.1f} points with 20 labels (95 % interval {signed(low)} to {high:.1f})"
+    yield f"{more:.1f} with 40 ({low_more:.1f} to {high_more:.1f})"
 
 
 def claims_of_few_labels() -> Iterator[str]:

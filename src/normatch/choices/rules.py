@@ -55,8 +55,8 @@ MOMENTA, LEARNT = (0.01, 0.1), 20
 """Bounds of batch norm's momentum; within them it is LEARNT / steps: the run is LEARNT averaging windows long."""
 
 MUON, MUONS = 1.6, (0.005, 0.1)
-"""Muon's learning rate times the square root of the steps, and its bounds: what was best in runs of 256, 1,024 and
-10,240 steps (docs/results.md, Another optimiser)."""
+"""Muon's learning rate times the square root of the steps, and its bounds: near what was best in runs of 256, 1,024
+and 10,240 steps (docs/results.md, Another optimiser)."""
 
 
 class Choices:
