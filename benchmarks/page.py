@@ -129,6 +129,7 @@ SUCCESSION = {
     "successor-adaptive-lr-0.03": "WRN-28-2, told for 40 % of the run, learning rate 0.03",
     "successor-adaptive-decay-1e-3": "WRN-28-2, told for 40 % of the run, weight decay 0.001",
 }
+WIDEST = "128, 384 and 512 channels"
 RATES = {
     "all": "SGD 0.1",
     "three-ops": "SGD 0.1",
@@ -139,7 +140,14 @@ RATES = {
     },
     "three-ops+optim.muon=0.01+backbone=wrn-28-2": "Muon 0.01, WRN-28-2",
     "three-ops+optim.muon=0.01+backbone=quick-resnet-late-512": "Muon 0.01; 64, 256 and 512 channels",
-    "three-ops+optim.muon=0.01+backbone=quick-resnet-128-384-512": "Muon 0.01; 128, 384 and 512 channels",
+    **{
+        f"three-ops+optim.muon={rate}+backbone=quick-resnet-128-384-512": f"Muon {rate}; {WIDEST}"
+        for rate in (0.007, 0.01, 0.015, 0.02, 0.03)
+    },
+    "four-ops+optim.muon=0.01+backbone=quick-resnet-128-384-512": f"Muon 0.01; {WIDEST}, four ops",
+    "three-ops+optim.muon=0.01+ratio=3+backbone=quick-resnet-128-384-512": (
+        f"Muon 0.01; {WIDEST}, 3 unlabelled images for a labelled one"
+    ),
 }
 """Optimisers of `quick-resnet`, or of another network, in the order of their table."""
 WHICH = {
@@ -268,15 +276,15 @@ def optimisers() -> str:
 
 
 def small() -> str:
-    """Somebody's small photographs on a CPU, by SGD alone and with Muon."""
+    """Somebody's small photographs on a CPU: by SGD alone, with Muon, and that in `split`."""
     runs = read_json(RESULTS / "small-pictures.json")["runs"]
-    rows = [["labels", "steps", "seconds a run", "SGD", "with Muon", "each seed"]]
+    rows = [["labels", "steps", "seconds a run", "SGD", "with Muon", "Muon in `split`", "each seed"]]
     for labels, steps in sorted({(run["labels"], run["steps"]) for run in runs}):
         mine = [run for run in runs if (run["labels"], run["steps"]) == (labels, steps)]
-        ways = [[run for run in mine if bool(run["muon"]) == muon] for muon in (False, True)]
+        ways = [[run for run in mine if run["way"] == way] for way in ("sgd", "muon", "split")]
         spent = [run["seconds"] for run in mine]
         means = [mean_and_spread([100 * run["accuracy"] for run in way]) for way in ways]
-        each = (f"{100 * a['accuracy']:.1f} → {100 * b['accuracy']:.1f}" for a, b in zip(*ways, strict=True))
+        each = (" → ".join(f"{100 * run['accuracy']:.1f}" for run in of_seed) for of_seed in zip(*ways, strict=True))
         seconds = f"{min(spent):.0f} to {max(spent):.0f}"
         rows.append([str(labels), f"{steps:,}", seconds, *means, ", ".join(each)])
     return markdown(rows)

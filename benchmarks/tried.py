@@ -9,6 +9,7 @@ import contrast
 import succession
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import gelu
 
 from normatch.methods import Batch, Outcome, Task, ViewsWanted, methods
@@ -86,6 +87,29 @@ class Together(Taught):
     def believe(self, z_weak: Tensor) -> Tensor:
         own = self.model.head(z_weak).float().softmax(1)
         p = torch.where(self._late, (own + self._taught) / 2, own)
+        return p if self.alignment is None else self.alignment(p)
+
+
+class Averaged(NorMatch):
+    """Features and pseudo-labels of weak views from the averaged weights, normalised by the statistics of the batch.
+
+    The running statistics are those of the network's own weights, whose outputs are larger."""
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        (labelled,), (weak, strong) = batch.labelled, batch.unlabelled
+        teacher = batch.teacher
+        # The statistics that this updates are the teacher's, which are overwritten after the step.
+        weights = dict(teacher.backbone.named_parameters()) | dict(teacher.backbone.named_buffers())
+        with torch.no_grad():
+            z_weak = functional_call(self.model.backbone, weights, (self.model.normalise(weak),))
+        self._head = teacher.head
+        z_labelled, z_strong = self.model.features(torch.cat([labelled, strong])).split([len(labelled), len(strong)])
+        return z_labelled, z_weak, z_strong
+
+    @torch.no_grad()
+    def believe(self, z_weak: Tensor) -> Tensor:
+        p: Tensor = self._head(z_weak).float().softmax(1)
+        del self._head
         return p if self.alignment is None else self.alignment(p)
 
 
@@ -235,6 +259,7 @@ def add_what_was_tried() -> None:
     methods.add("normatch-taught", Taught)
     methods.add("normatch-taught-late", TaughtLate)
     methods.add("normatch-together", Together)
+    methods.add("normatch-averaged", Averaged)
     methods.add("normatch-mirrored", Mirrored)
     methods.add("normatch-remembered", Remembered)
     methods.add("normatch-cutmix", Mixed)

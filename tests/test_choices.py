@@ -384,7 +384,7 @@ def test_the_momentum_of_batch_norm_is_20_by_the_steps_within_bounds(
     assert made.config.norm_momentum == momentum
 
 
-RATES = [(1, 0.1), (256, 0.1), (1024, 0.05), (4096, 0.025), (10_240, 0.016), (1_000_000, 0.005)]
+RATES = [(1, 0.1), (256, 0.1), (1024, 0.05), (4096, 0.025), (10_240, 0.016), (1_000_000, 0.01)]
 
 
 @pytest.mark.parametrize(("steps", "rate"), RATES)

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -441,7 +441,7 @@ def claims_of_suggested() -> Iterator[str]:
     yield f"{mean} points on average of the three label seeds (95 % interval {low} to {high}: not distinguishable)"
 
 
-BIRD, CAT, DEER, DOG = 2, 3, 4, 5
+AIRPLANE, BIRD, CAT, DEER, DOG = 0, 2, 3, 4, 5
 
 
 def claims_of_optimisers() -> Iterator[str]:
@@ -468,7 +468,7 @@ def claims_of_optimisers() -> Iterator[str]:
     deep = {run["choice"]: 100 * run["accuracy"] for run in searched(250)}["wrn-28-2-three-ops"]
     yield f"{reached(250, muon + '+backbone=wrn-28-2'):.1f} %, where SGD had {deep:.1f} after twice the steps"
     longer, early = (percent(run["evaluations"]) for run in read_json(RESULTS / "cifar10-muon.json")["stopped"])
-    yield f"stood at {last(longer):.1f} % after {max(longer):,} of them"
+    yield f"stood at {last(longer):.1f} % after {max(longer):,} of 32,768 steps"
     yield f"where 20,480 steps ended at {reached(40, muon + wide):.1f} %"
     yield f"{last(early):.1f} % after {max(early):,} of 16,384 steps"
     seeds = [of(40, muon + wider, seed) for seed in (100, 101)]
@@ -480,25 +480,71 @@ def claims_of_optimisers() -> Iterator[str]:
     errors = sum(map(sum, table[1])) - sum(table[1][k][k] for k in range(10))
     both = table[1][CAT][DOG] + table[1][DOG][CAT]
     yield f"Of the {errors} errors left on seed 101, {both} are cats and dogs that are taken for each other"
+    yield from claims_of_rates(of, wider)
+
+
+def claims_of_rates(of: Callable[..., dict[str, Any]], wider: str) -> Iterator[str]:
+    slow = of(40, f"+optim.muon=0.007{wider}")
+    seen, table = percent(slow["evaluations"]), slow[TRUTH]
+    yield f"{slow['steps']:,} steps on seed 100, {minutes_of(slow):.1f} minutes, end at {last(seen):.1f} %"
+    yield f"has {seen[16384]:.1f} % after 16,384 steps and gains next to nothing after 28,672"
+    assert abs(last(seen) - seen[28672]) < 0.3
+    yield f"{table[AIRPLANE][BIRD]} of 500 airplanes for birds and {table[BIRD][AIRPLANE]} birds for airplanes"
+    yield f"{table[CAT][DOG]} cats for dogs and {table[DOG][CAT]} dogs for cats"
+    _, right, above = slow["pseudo-labels right, and above 0.95"][-1]
+    yield f"{100 * above:.0f} % of its pseudo-labels are above 0.95, and {100 * right:.0f} % are right"
+
+    rates = {rate: of(250, f"+optim.muon={rate}{wider}") for rate in (0.007, 0.01, 0.015)}
+    scores = [run["accuracy"] for run in rates.values()]
+    assert scores == sorted(scores)
+    best = rates[0.015]
+    yield f"0.015 the best, {100 * best['accuracy']:.1f} % in {minutes_of(best):.1f} minutes"
+    high, other = (of(40, f"+optim.muon=0.02{wider}", seed) for seed in (100, 101))
+    first, second = (percent(run["evaluations"]) for run in (high, other))
+    yield f"{last(first):.1f} % on seed 100 and {last(second):.1f} % on seed 101 after 20,480 steps"
+    yield f"{last(first) - first[17920]:.1f} and {last(second) - second[17920]:.1f} points in the last eighth"
+    yield f"it takes {high[TRUTH][AIRPLANE][BIRD]} airplanes for birds and {high[TRUTH][BIRD][AIRPLANE]} birds for"
+    highest = of(40, f"+optim.muon=0.03{wider}")
+    half = next(right for step, right, _ in highest["pseudo-labels right, and above 0.95"] if step >= 10_240)
+    yield f"{100 * half:.0f} % of its pseudo-labels are right at half of it"
+    yield f"and it ends at {100 * highest['accuracy']:.1f} %"
+
+    runs = {run["choice"]: run for run in read_json(RESULTS / "cifar10-muon.json")["runs"] if run["labels"] == 250}
+    more, fewer = (
+        runs[f"{choice}{wider}"] for choice in ("four-ops+optim.muon=0.01", "three-ops+optim.muon=0.01+ratio=3")
+    )
+    yield f"({100 * more['accuracy']:.1f} % against {100 * rates[0.01]['accuracy']:.1f} with 250 labels)"
+    assert fewer["steps"] == 2 * rates[0.01]["steps"]
+    yield f"twice the steps: {100 * fewer['accuracy']:.1f} % in {minutes_of(fewer):.1f} minutes"
 
 
 def claims_of_small_pictures() -> Iterator[str]:
     runs = read_json(RESULTS / "small-pictures.json")["runs"]
 
-    def of(labels: int, steps: int, muon: bool) -> list[dict[str, Any]]:
-        return [r for r in runs if (r["labels"], r["steps"], bool(r["muon"])) == (labels, steps, muon)]
+    def of(labels: int, steps: int, way: str) -> list[dict[str, Any]]:
+        return [r for r in runs if (r["labels"], r["steps"], r["way"]) == (labels, steps, way)]
 
-    def mean(labels: int, steps: int, muon: bool) -> float:
-        return float(statistics.mean(100 * run["accuracy"] for run in of(labels, steps, muon)))
+    def gains(labels: int, steps: int, way: str, than: str) -> list[float]:
+        pairs = zip(of(labels, steps, way), of(labels, steps, than), strict=True)
+        return [100 * (a["accuracy"] - b["accuracy"]) for a, b in pairs]
 
-    ahead = [mean(labels, steps, True) - mean(labels, steps, False) for labels in (100, 400) for steps in (256, 1024)]
+    ahead = [statistics.mean(gains(labels, steps, "muon", "sgd")) for labels in (100, 400) for steps in (256, 1024)]
     yield f"Muon is ahead by {min(ahead):.1f} to {max(ahead):.1f} points on average"
-    pairs = [pair for labels in (100, 400) for pair in zip(of(labels, 256, True), of(labels, 1024, False), strict=True)]
+    pairs = [p for labels in (100, 400) for p in zip(of(labels, 256, "muon"), of(labels, 1024, "sgd"), strict=True)]
     assert len(pairs) == 6
     assert all(quick["seed"] == slow["seed"] and quick["accuracy"] > slow["accuracy"] for quick, slow in pairs)
     assert all(quick["seconds"] < slow["seconds"] / 3 for quick, slow in pairs)
     yield "256 steps with it are more accurate than 1,024 by SGD alone, with each of the six draws of labels"
-    assert {run["muon"] for run in runs} == {0.0, 0.05, 0.1}
+    assert {(run["way"], run["muon"]) for run in runs} == {
+        ("sgd", 0.0),
+        *((way, rate) for way in ("muon", "split") for rate in (0.05, 0.1)),
+    }
+    assert {(run["way"], run["passes"]) for run in runs} == {("sgd", "shared"), ("muon", "shared"), ("split", "split")}
+
+    few, many = ([gain for steps in (256, 1024) for gain in gains(n, steps, "split", "muon")] for n in (100, 400))
+    yield f"with 100 labels from {signed(min(few))} to {max(few):.1f} points"
+    assert max(many) < 0
+    yield f"with 400 it is {-max(many):.1f} to {-min(many):.1f} behind on each"
 
 
 def claims_of_fits() -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The methods and networks that the search for a recipe of minutes tried."""
 
+import copy
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +14,18 @@ from normatch.model import Model, ModelSpec
 from normatch.nets import create_backbone
 from tests.docs.scripts import BENCHMARKS, brief, load_script, noise, put_registries_back
 
-TRIED = ("sharp", "decided", "taught", "taught-late", "together", "mirrored", "remembered", "cutmix", "mixup")
+TRIED = (
+    "sharp",
+    "decided",
+    "taught",
+    "taught-late",
+    "together",
+    "averaged",
+    "mirrored",
+    "remembered",
+    "cutmix",
+    "mixup",
+)
 
 
 @pytest.fixture
@@ -69,6 +81,23 @@ def test_network_and_averaged_weights_are_asked_together_from_half_of_the_run_on
     own, teacher = model.head(z).softmax(1), batch.teacher(batch.unlabelled[0]).softmax(1)
     expected = (own + teacher) / 2 if together else own
     torch.testing.assert_close(method(batch).pseudo.confidence, expected.amax(1))
+
+
+def test_averaged_weights_are_asked_with_the_statistics_of_the_batch(tried: ModuleType) -> None:
+    batch, model, task = batch_and_model([1, 2, 3])
+    statistics = {name: value.clone() for name, value in model.named_buffers()}
+    method = tried.Averaged(model, task, NorMatchSettings(alignment=False, passes="split"))
+    z = method.embed(batch)[1]
+    p = method.believe(z)
+    expected = copy.deepcopy(batch.teacher).train()(batch.unlabelled[0]).softmax(1)
+    torch.testing.assert_close(p, expected)
+    assert not z.requires_grad
+    # The network's own statistics are those of the views that it learns from.
+    found = model.get_buffer("backbone.stem.norm.running_mean").clone()
+    model.load_state_dict(statistics, strict=False)
+    model.features(torch.cat([*batch.labelled, batch.unlabelled[1]]))
+    torch.testing.assert_close(found, model.get_buffer("backbone.stem.norm.running_mean"))
+    assert not torch.allclose(found, statistics["backbone.stem.norm.running_mean"])
 
 
 def test_a_mirror_image_is_asked_as_well(tried: ModuleType) -> None:

@@ -54,9 +54,9 @@ RECORDS = 16
 MOMENTA, LEARNT = (0.01, 0.1), 20
 """Bounds of batch norm's momentum; within them it is LEARNT / steps: the run is LEARNT averaging windows long."""
 
-MUON, MUONS = 1.6, (0.005, 0.1)
+MUON, MUONS = 1.6, (0.01, 0.1)
 """Muon's learning rate times the square root of the steps, and its bounds: near what was best in runs of 256, 1,024
-and 10,240 steps (docs/results.md, Another optimiser)."""
+and 10,240 steps. Below 0.01 a run of 57,344 kept wrong pseudo-labels (docs/results.md, Another optimiser)."""
 
 
 class Choices:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normatch.engine.lanes import Lanes
+
 __all__ = ["Muon", "orthogonal"]
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -13,6 +15,9 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ROUNDS of it take all from 0.005 to 1 between 0.68 and 1.16."""
 
 ROUNDS = 5
+
+LANES = 4
+"""Shapes whose matrices are multiplied at the same time on a GPU."""
 
 LEAST = 1e-6
 """Lengths are divided by this at least: a gradient of zeros moves nothing."""
@@ -37,6 +42,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, groups: list[dict[str, Any]], momentum: float) -> None:
         super().__init__(groups, {})
         self.momentum = momentum
+        self._lanes = Lanes(LANES, self.param_groups[0]["params"][0].device)
         for group in self.param_groups:
             self.state.update({p: {"momentum_buffer": torch.zeros_like(p)} for p in group["params"]})
 
@@ -52,7 +58,8 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_add_(momenta, gradients)
             ahead = torch._foreach_mul(momenta, self.momentum)
             torch._foreach_add_(ahead, gradients)
-            updates = _orthogonal_each(ahead)
+            with self._lanes.open():
+                updates = _orthogonal_each(ahead, self._lanes)
 
             lengths = torch._foreach_norm(weights)
             shares = torch._foreach_div(lengths, torch._foreach_clamp_min(torch._foreach_norm(updates), LEAST))
@@ -62,17 +69,18 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_mul_(weights, torch._foreach_div(lengths, torch._foreach_norm(weights)))
 
 
-def _orthogonal_each(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """:func:`orthogonal` of each tensor as a matrix of its rows, computed together for those of one shape.
+def _orthogonal_each(tensors: Sequence[Tensor], lanes: Lanes) -> list[Tensor]:
+    """:func:`orthogonal` of each tensor as a matrix of its rows, computed together for those of one shape, in a lane.
 
     Columns are taken in the order of memory, so that channels-last weights need no copy; their order has no effect.
     """
     found: dict[int, Tensor] = {}
-    for shape, strides in dict.fromkeys((t.shape, t.stride()) for t in tensors):
+    for lane, (shape, strides) in enumerate(dict.fromkeys((t.shape, t.stride()) for t in tensors)):
         alike = [i for i, t in enumerate(tensors) if (t.shape, t.stride()) == (shape, strides)]
         rows, columns = shape[0], shape[1:].numel()
-        matrices = torch.stack([tensors[i].as_strided((rows, columns), (columns, 1)) for i in alike])
-        made = orthogonal(matrices).contiguous()
+        with lanes[lane]:
+            matrices = torch.stack([tensors[i].as_strided((rows, columns), (columns, 1)) for i in alike])
+            made = orthogonal(matrices).contiguous()
         found |= {i: one.as_strided(shape, strides) for i, one in zip(alike, made, strict=True)}
     return [found[i] for i in range(len(tensors))]
 
