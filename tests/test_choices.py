@@ -1,6 +1,5 @@
 """What is chosen for the user's own data: from the data, with a reason, and stored so that it can be repeated."""
 
-import dataclasses
 import html
 import json
 import math
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from torch import Tensor, nn
 
 import normatch
 from normatch import recipes
@@ -20,14 +20,16 @@ from normatch.cli import main
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset, Reading
 from normatch.data.inspect import describe, inspect
-from normatch.engine import Job, Run, train
+from normatch.engine import Job, Loop, Run, prepare, train
 from normatch.engine.pace import Pace
 from normatch.engine.pace import pace as measure
 from normatch.errors import UserError
 from normatch.evaluate.score import score_run
-from normatch.methods.normatch import NorMatchSettings
-from normatch.methods.parts.groups import OptimConfig
-from normatch.nets import backbones
+from normatch.methods import methods
+from normatch.methods.normatch import NorMatch, NorMatchSettings
+from normatch.methods.parts.groups import Group, OptimConfig
+from normatch.nets import ImageShapes, backbones
+from normatch.nets.backbone import Backbone, BackboneSpec
 from tests.data.original_formats import save_png
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -408,18 +410,45 @@ def test_convolutions_are_trained_by_muon_at_a_rate_that_suits_the_steps(
         ({"method": "supervised"}, (), 0.05),
         ({}, ("optim.muon",), 0.0),
         ({"optim": OptimConfig(muon=0.3)}, (), 0.3),
-        ({"backbone": "pretrained"}, (), 0.0),
+        ({"backbone": "without-convolutions"}, (), 0.0),
+        ({"method": "all-by-adamw"}, (), 0.0),
+        ({"method": "grouped-as-ours"}, (), 0.05),
     ],
 )
-def test_muon_is_for_networks_that_start_from_nothing_and_up_to_the_user(
+def test_muon_is_for_networks_and_methods_that_have_it_and_up_to_the_user(
     changes: dict[str, Any], fixed: tuple[str, ...], rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = backbones.get("wrn-28-2")
-    pretrained = dataclasses.replace(spec, name="pretrained", statistics=lambda shape: ((1.0,) * 3, (1.0,) * 3))
-    monkeypatch.setattr(backbones, "_things", backbones._things | {"pretrained": pretrained})
-    made = choose(pictures(tmp_path / "p", [32] * 4), changes=changes, fixed=fixed)
+    class Flat(Backbone):
+        def __init__(self) -> None:
+            super().__init__(features=8)
+            self.layer = nn.Linear(3 * 32 * 32, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            features: Tensor = self.layer(x.flatten(1))
+            return features
+
+    class GroupedAsOurs(NorMatch):
+        pass
+
+    class AllByAdamW(NorMatch):
+        def groups(self, optim: OptimConfig) -> list[Group]:
+            return [Group(list(self.parameters()), "adamw", 1e-3, 0.0)]
+
+    flat = BackboneSpec("without-convolutions", "", ImageShapes(8, 64), lambda shape, momentum: Flat())
+    monkeypatch.setattr(backbones, "_things", backbones._things | {"without-convolutions": flat})
+    others = {"all-by-adamw": AllByAdamW, "grouped-as-ours": GroupedAsOurs}
+    monkeypatch.setattr(methods, "_things", methods._things | others)
+    short = {"steps": 1024, "batch": 4, "ratio": 1}
+    made = choose(pictures(tmp_path / "p", [32] * 4), changes=short | changes, fixed=fixed)
     assert made.config.optim.muon == rate
     assert ("optim.muon" in {name for name, *_ in made.chosen}) == (rate == 0.05)
+    Loop(prepare(made.config, made.corpus)).step()
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(1, 1), (32, 32), (33, 17), (63, 32), (100, 25), (1024, 32)])
+def test_a_run_has_no_more_epochs_than_are_promised(tmp_path: Path, steps: int, epochs: int) -> None:
+    config = choose(arrays(tmp_path / "x.npz"), changes={"steps": steps}, fixed={"steps"}).config
+    assert math.ceil(steps / config.epoch) == epochs
 
 
 def test_vectors_are_not_trained_by_muon(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -19,6 +20,7 @@ from normatch.augment import AugmentConfig
 from normatch.config import Config, flat, to_json
 from normatch.data import Dataset
 from normatch.errors import UserError
+from normatch.evaluate import Predictor
 
 DIGITS = load_digits()
 IMAGES = (DIGITS.images * 15).astype(np.uint8)
@@ -308,3 +310,18 @@ def test_another_seed_gives_another_model() -> None:
     X, y = DIGITS.data[:200], LABELS[:200]
     first, other = (NorMatchClassifier(steps=3, batch=8, ratio=2, seed=seed).fit(X, y) for seed in (4, 5))
     assert not np.allclose(first.predict_proba(X[:20]), other.predict_proba(X[:20]))
+
+
+def test_unlabelled_items_are_predicted_without_the_callers_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they may get another class than from the model as it is."""
+    rounding: list[bool] = []
+    predict_proba = Predictor.predict_proba
+
+    def noted(self: Predictor, x: Any) -> NDArray[np.float32]:
+        rounding.append(torch.is_autocast_enabled("cpu"))
+        return predict_proba(self, x)
+
+    monkeypatch.setattr(Predictor, "predict_proba", noted)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
+    assert rounding == [False]

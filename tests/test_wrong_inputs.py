@@ -240,7 +240,7 @@ WRONG = {
     "a share": Wrong("train --validation 1.5", "validation is 1.5"),
     "a decay": Wrong("train --ema 2", "ema is 2.0"),
     "a rate": Wrong("train --optim.lr -1", "optim.lr is -1.0"),
-    "a rate above the whole length": Wrong("train --optim.muon 2", "optim.muon is 2.0: give a share from 0"),
+    "a rate of the whole length": Wrong("train --optim.muon 1", "optim.muon is 1.0: give a share from 0"),
     "an infinite rate": Wrong("train --optim.lr inf", "optim.lr is inf: give a finite number"),
     "a setting that is no number": Wrong(
         "train --settings.num-weight nan", "settings.num_weight is nan: give a finite"

@@ -140,7 +140,7 @@ class Config:
         for name, share in (("ema", self.ema), ("optim.momentum", self.optim.momentum)):
             _must(name, share, 0 <= share < 1, "a number from 0 up to, but not including, 1")
         _must("optim.lr", self.optim.lr, self.optim.lr > 0, "a positive number")
-        _must("optim.muon", self.optim.muon, 0 <= self.optim.muon <= 1, "a share from 0 (no Muon) to 1")
+        _must("optim.muon", self.optim.muon, 0 <= self.optim.muon < 1, "a share from 0 (no Muon) to below 1")
         decay, momentum = self.optim.weight_decay, self.norm_momentum
         _must("optim.weight_decay", decay, decay >= 0, "a number that is not negative")
         angle = self.optim.cosine

@@ -176,10 +176,10 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         loop = Loop(prepare(self._config(train), Corpus("arrays", train)))
         with loop.job.runtime.scope():
             loop.run(Silent(), quiet, None)
-        model = loop.step.average.model
-        self.predictor_ = Predictor(model)
-        self.n_iter_ = loop.step.done
-        self.transduction_ = np.where(known, labels, self.predict(X))
+            model = loop.step.average.model
+            self.predictor_ = Predictor(model)
+            self.n_iter_ = loop.step.done
+            self.transduction_ = np.where(known, labels, self.predict(X))
         model.cpu()  # only now: a GPU predicts all of X in no time
         return self
 
@@ -210,7 +210,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         defaults = _defaults(train)
         steps = defaults.steps if self.steps is None else self.steps
         backbone = suitable_backbone(train.shape) if self.backbone == "auto" else self.backbone
-        muon = muon_rate(backbone, steps) if self.muon is None else self.muon
+        muon = muon_rate(self._method, backbone, steps) if self.muon is None else self.muon
         return Config(
             name=type(self).__name__,
             data="arrays",

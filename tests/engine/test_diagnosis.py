@@ -241,6 +241,8 @@ def test_always_trusted() -> None:
         ([0.5, 0.9, 0.88, 0.87], 1000, False),  # three standard errors are 2.8 points
         ([0.5, 0.9, 0.885, 0.885], 10**6, False),  # less than two points
         ([0.9, 0.8], 1000, False),  # once is not twice
+        ([1.0, 7 / 8, 7 / 8], 8, False),  # one item
+        ([1.0, 0.9, 0.9], 1000, True),
     ],
 )
 def test_validation_falls(accuracies: list[float], n: int, falls: bool) -> None:
@@ -255,6 +257,8 @@ def test_validation_below_reference() -> None:
     below = Diagnosis(case).see(200, GOOD | {"validation/accuracy": 0.44})
     assert only(below).startswith("validation accuracy is 44.0%, but the nearest class mean")
     assert Diagnosis(case).see(200, GOOD | {"validation/accuracy": 0.46}) == []
+    few = dataclasses.replace(case, validation=8, reference=1.0)
+    assert Diagnosis(few).see(200, GOOD | {"validation/accuracy": 7 / 8}) == []
 
 
 def test_not_finite_is_seen_at_once() -> None:

@@ -62,6 +62,23 @@ def test_rounds_take_singular_values_near_one() -> None:
     assert 0.68 < after.min() < after.max() < 1.16
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_may_stop(dtype: torch.dtype) -> None:
+    """Momentum falls by a tenth in each step, until its squares are 0 in float32."""
+    one = torch.randn(1, 4, 9, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for exponent in range(46):
+        made = orthogonal(one * 10.0**-exponent)
+        assert made.isfinite().all()
+        assert made.abs().max() < 1.5
+    weight = nn.Parameter(torch.ones(4, 1, 3, 3))
+    optimisers = optimisers_of([Group([weight], "muon", 0.1, 0.0)], OptimConfig(momentum=0.9))
+    for step in range(1200):
+        weight.grad = one.float().view(4, 1, 3, 3) if step == 0 else torch.zeros_like(weight)
+        optimisers.step(torch.tensor(0))
+    assert weight.isfinite().all()
+    assert weight.norm().item() == pytest.approx(6, rel=1e-3)
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_steps_follow_the_formula_wherever_weights_lie_in_memory(momentum: float, layout: torch.memory_format) -> None:

@@ -1,5 +1,6 @@
 """The pace: how fast a job trains, from a few seconds of it."""
 
+import time
 import weakref
 
 import pytest
@@ -10,6 +11,7 @@ from normatch.data import Dataset, Pool
 from normatch.engine import prepare
 from normatch.engine.loop import Loop
 from normatch.engine.pace import _typical, pace
+from normatch.methods.normatch import NorMatch
 
 
 def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
@@ -47,6 +49,20 @@ def test_a_step_held_up_does_not_count(times: list[float], expected: float, coun
 
     assert _typical(time_of, 0.3) == expected
     assert asked == counts
+
+
+def test_the_pace_counts_the_beginnings_of_epochs(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[int] = []
+
+    def begin_epoch(self: NorMatch, epoch: int, embed: object) -> None:
+        began.append(epoch)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(NorMatch, "begin_epoch", begin_epoch)
+    measured = pace(prepare(tiny_config.replace(device="cpu")), seconds=0.01)
+    assert began == [0, 1]
+    assert measured.start > 0.2
+    assert measured.evaluation > 0.2
 
 
 def test_the_pace_counts_whole_evaluations(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save as save_tensors
 
@@ -22,7 +24,8 @@ from normatch.augment import AugmentConfig
 from normatch.choices import plan
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Corpus, Dataset
+from normatch.data import Corpus, Dataset, Split
+from normatch.data.split import digest, digest_of_test
 from normatch.engine import Run, checkpoint, open_corpus, prepare, train
 from normatch.engine.loop import Loop
 from normatch.engine.meter import Record
@@ -590,6 +593,21 @@ def test_a_run_whose_labels_have_changed_is_not_resumed(tmp_path: Path, monkeypa
     del split["digest"]
     (run.path / "split.json").write_text(json.dumps(split))
     assert train(config, run.path, resume=True).finished
+
+
+@given(row=st.integers(0, 11_999), part=st.sampled_from(["train", "test"]))
+def test_any_value_of_an_array_counts_in_its_digest(row: int, part: str) -> None:
+    def found(change: float) -> tuple[str, str | None]:
+        values = {"train": np.zeros((12_000, 2), np.float32), "test": np.zeros((12_000, 2), np.float32)}
+        values[part][row, 1] += change
+        train, test = (Dataset(x, np.zeros(12_000, np.int64), ("a",)) for x in values.values())
+        corpus = Corpus("arrays", train, test)
+        nothing = np.arange(0)
+        return digest(Split(np.arange(3), nothing, nothing), corpus), digest_of_test(corpus)
+
+    (before, test_before), (after, test_after) = found(0.0), found(0.5)
+    assert before != after
+    assert (test_before != test_after) == (part == "test")
 
 
 def test_a_run_whose_data_has_moved_is_resumed_from_its_new_place(

@@ -19,7 +19,7 @@ from normatch.augment import Numbers
 from normatch.cli import bench as bench_verb
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Pool, Stream
+from normatch.data import Corpus, Dataset, Pool, Stream
 from normatch.engine import Loop, Run, bench, checkpoint, prepare, train
 from normatch.engine.measures import RESERVED, RESERVED_PREFIXES
 from normatch.engine.meter import Record
@@ -490,17 +490,19 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
     assert saved == [4, 8, 12]
 
 
-@pytest.mark.parametrize(("most", "spacing"), [(4, 10), (7, 6)])
-def test_labelled_items_looked_at_are_evenly_spaced(
-    most: int, spacing: int, config: Config, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [100, 300])
+def test_labelled_items_looked_at_are_of_all_classes_in_whatever_order_they_come(
+    most: int, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of two classes in turn, every second item would be one of them alone."""
     monkeypatch.setattr("normatch.engine.loop.LABELLED_SAMPLE", most)
-    job = prepare(config.replace(labels=40))
-    fitted, items = Loop(job)._fitted, Pool(job.corpus.train).subset(job.split.labelled[::spacing])
-    assert isinstance(fitted, Pool)
-    assert len(fitted) == most
-    assert torch.equal(fitted.inputs, items.inputs)
-    assert torch.equal(fitted.labels, items.labels)
+    images = np.arange(200 * 64, dtype=np.uint8).reshape(200, 8, 8, 1)
+    corpus = Corpus("in turn", Dataset(images, np.arange(200) % 2, ("a", "b")))
+    job = prepare(config.replace(data="in turn", labels=None, test_share=0.0), corpus)
+    first, again = (Loop(job)._fitted.labels.tolist() for _ in range(2))
+    assert first == again
+    assert len(first) == min(most, 200)
+    assert 0.3 < np.mean(first) < 0.7
 
 
 def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Config, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from normatch.config import Config
 from normatch.data import Corpus, Split
 from normatch.data.balance import describe_ratio, label_counts, skewed, too_few
 from normatch.errors import UserError
+from normatch.methods import methods
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
-from normatch.nets import SMALL, ImageShapes, backbones, find_backbone, fitting_backbone, suitable_backbone
+from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
 
 __all__ = [
     "EPOCHS",
@@ -148,7 +149,7 @@ def choose_batch(choices: Choices, split: Split, device: str) -> None:
 def choose_steps(choices: Choices, device: str) -> None:
     where = "on a GPU" if device == "cuda" else "without a GPU"
     choices.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
-    choose_epoch(choices, max(1, choices.config.steps // EPOCHS))
+    choose_epoch(choices, max(1, math.ceil(choices.config.steps / EPOCHS)))
     choose_records(choices)
     choose_momentum(choices)
     choose_muon(choices)
@@ -175,15 +176,15 @@ def choose_momentum(choices: Choices) -> None:
 
 def choose_muon(choices: Choices) -> None:
     steps = choices.config.steps
-    rate = muon_rate(choices.config.backbone, steps)
+    rate = muon_rate(choices.config.method, choices.config.backbone, steps)
     if rate:
         choices.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(steps, 'step')}")
 
 
-def muon_rate(backbone: str, steps: int) -> float:
-    """Muon's learning rate for the convolutions of a network, 0 if it has none. Nor has one with pretrained weights,
-    which such large steps would undo, or another of timm, with which it has not been tried."""
-    spec = find_backbone(backbone)
-    if backbone not in backbones or not isinstance(spec.shapes, ImageShapes) or spec.statistics is not None:
+def muon_rate(method: str, backbone: str, steps: int) -> float:
+    """Muon's learning rate for the convolutions of a network, 0 if it has none, or is not one for which it is chosen:
+    pretrained weights such large steps would undo, and with others' networks it has not been tried. Nor is it chosen
+    for a method that groups its parameters in its own way, which may leave it none."""
+    if not find_backbone(backbone).muon or not methods.get(method).groups.__module__.startswith("normatch."):
         return 0.0
     return min(MUONS[1], max(MUONS[0], float(f"{MUON / math.sqrt(max(1, steps)):.2g}")))

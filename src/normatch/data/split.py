@@ -19,8 +19,8 @@ __all__ = ["Split", "digest", "digest_of_files", "digest_of_test", "draw_split",
 
 Indices = NDArray[np.int64]
 
-SAMPLE = 5_000
-"""The most inputs of a set that count in a digest."""
+PIECE = 1024
+"""Number of inputs read at a time for a digest: they may be in a file."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,8 @@ def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
 
 
 def digest(split: Split, corpus: Corpus) -> str:
-    """A number for what a run learns and is tested from: classes, labels, and the inputs if they are not files.
-
-    Of many inputs a sample counts, spread over all, so that it takes no time to speak of. Files have names instead.
-    """
+    """A number for what a run learns and is tested from: classes, labels, and the inputs if they are not files, which
+    have names instead. It takes a tenth of a second for CIFAR-10."""
     train, test = corpus.train, [] if corpus.test is None else [corpus.test]
     labels = [train.labels[split.labelled], train.labels[split.validation], *(part.labels for part in test)]
     return _digest(train.classes, labels, [train, *test])
@@ -126,10 +124,10 @@ def digest_of_files(corpus: Corpus) -> str | None:
 
 
 def _digest(classes: tuple[str, ...], labels: Sequence[Indices], parts: Sequence[Dataset]) -> str:
-    inputs = [part.inputs[:: 1 + len(part.inputs) // SAMPLE] for part in parts if part.files is None]
     found = hashlib.sha256(repr(classes).encode(errors="backslashreplace"))
-    for array in (*labels, *inputs):
-        found.update(np.ascontiguousarray(array).data)
+    for array in (*labels, *(part.inputs for part in parts if part.files is None)):
+        for start in range(0, len(array), PIECE):
+            found.update(np.ascontiguousarray(array[start : start + PIECE]).data)
     return found.hexdigest()
 
 

@@ -24,7 +24,7 @@ from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
-from normatch.seeding import derive
+from normatch.seeding import derive, permutation
 
 __all__ = ["Loop", "Turns", "accuracy"]
 
@@ -33,7 +33,7 @@ Turns = Callable[[], AbstractContextManager[object]]
 share a GPU."""
 
 LABELLED_SAMPLE = 256
-"""Number of labelled items, evenly spaced, whose accuracy shows whether a run fits its labels at all."""
+"""Number of labelled items, drawn by the run's seed, whose accuracy shows whether a run fits its labels at all."""
 
 
 class Loop:
@@ -48,7 +48,8 @@ class Loop:
         self.seconds = 0.0
         """Training time up to the newest record, over all starts of the run."""
         labelled = job.split.labelled
-        self._fitted = self.pool.subset(labelled[:: -(-len(labelled) // LABELLED_SAMPLE)])
+        drawn = permutation(len(labelled), job.config.seed, "fitted")[:LABELLED_SAMPLE]
+        self._fitted = self.pool.subset(labelled[np.sort(drawn)])
         self.held_out: dict[str, Pool | HostPool] = {}
         """Held-out items whose class is known, by name ("test", "validation")."""
         self.test: Pool | HostPool | None = None
@@ -80,7 +81,7 @@ class Loop:
                         stack.enter_context(turns())
                     turns = None
                 if step.done % config.epoch == 0:
-                    self._begin_epoch(step.done // config.epoch)
+                    self.begin_epoch(step.done // config.epoch)
                 step()
                 record = self._metrics_due(clock)
                 if record:
@@ -105,7 +106,7 @@ class Loop:
         for alarm in self.diagnosis.alarms:
             progress.warn(alarm)
 
-    def _begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Call the method's hook; what it draws is a function of the seed and the epoch, as each step's draws are."""
         self.step.runtime.seed(derive(self.config.seed, "epoch", epoch))
         self.step.method.begin_epoch(epoch, self._embed)

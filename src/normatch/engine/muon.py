@@ -20,7 +20,11 @@ LANES = 4
 """Shapes whose matrices are multiplied at the same time on a GPU."""
 
 LEAST = 1e-6
-"""Lengths are divided by this at least: a gradient of zeros moves nothing."""
+"""Lengths of updates are divided by this at least: a gradient of zeros moves nothing."""
+
+SMALLEST = 1e-15
+"""The same of gradients. Much shorter ones have no squares in float32, so that nothing would remain of their length but
+of their numbers, and a momentum gets there if its gradients stop."""
 
 
 class Muon(torch.optim.Optimizer):
@@ -92,7 +96,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """
     a, b, c = COEFFICIENTS
     x = matrices.bfloat16() if matrices.is_cuda else matrices
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp_min(SMALLEST)
     tall = x.shape[1] > x.shape[2]
     x = x.mT if tall else x
     for _ in range(ROUNDS):

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -20,7 +21,8 @@ SPARE = 0.05
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a run takes to start (up to its first step), per step, and per evaluation."""
+    """Seconds that a run takes to start (up to its first step), per step, and per evaluation, in which the beginning of
+    an epoch is included: by default each epoch has one."""
 
     start: float
     step: float
@@ -61,7 +63,7 @@ def _measured(job: Job, seconds: float) -> Pace:
         wait(job.runtime)
         start = time.perf_counter() - begin
         step = _typical(lambda count: seconds_of(loop.step, count, job.runtime), seconds)
-        evaluation = seconds_of(loop.examine, 1, job.runtime)
+        evaluation = seconds_of(loop.examine, 1, job.runtime) + seconds_of(partial(loop.begin_epoch, 1), 1, job.runtime)
         memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
         return Pace(start, step, evaluation, memory)
 

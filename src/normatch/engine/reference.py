@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import Dataset
+from normatch.seeding import permutation
 
 __all__ = ["MOST_ITEMS", "class_mean_accuracy"]
 
 MOST_ITEMS = 2000
-"""Most labelled and most held-out items used, evenly spaced, so that it takes only seconds on any data set."""
+"""Most labelled and most held-out items used, drawn at random, so that it takes only seconds on any data set."""
 
 PIECE = 64
 """Number of items processed at a time."""
@@ -30,7 +31,7 @@ def class_mean_accuracy(dataset: Dataset, labelled: NDArray[np.int64], held_out:
         for some in np.array_split(at, -(-len(at) // PIECE)):
             yield np.asarray(dataset.inputs[some].reshape(len(some), -1) / scale)
 
-    known, tested = (at[:: -(-len(at) // MOST_ITEMS)] for at in (labelled, held_out))
+    known, tested = (at[np.sort(permutation(len(at), 0, "reference")[:MOST_ITEMS])] for at in (labelled, held_out))
     y = dataset.labels[known]
     classes, counts = np.unique(y, return_counts=True)
     sums = [sum(piece.sum(0) for piece in pieces(known[y == c])) for c in classes]

@@ -22,6 +22,7 @@ def stepping(job: Job) -> Iterator[Loop]:
     with job.runtime.scope():
         loop = Loop(job)
         loop.step.method.train()
+        loop.begin_epoch(0)
         try:
             yield loop
         finally:

@@ -107,6 +107,7 @@ class BackboneSpec:
             count in the batch statistics, but their share of the backward pass is saved.
         statistics: Returns the mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights
             expect; None if it starts from random weights, so that the statistics of the data are used.
+        muon: Whether its convolutions are trained by Muon where nobody chose (runs on one's own pictures, estimators).
     """
 
     name: str
@@ -116,6 +117,7 @@ class BackboneSpec:
     norm_momentum: float = 0.1
     partial: bool = False
     statistics: Callable[[Shape], tuple[tuple[float, ...], tuple[float, ...]]] | None = None
+    muon: bool = False
 
     def supports(self, shape: Shape) -> bool:
         """Whether it takes items of this shape: (C, H, W) or (D,)."""

@@ -92,7 +92,8 @@ def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -
 def scaled(config: Config, steps: int) -> Config:
     """The whole schedule of ``config`` scaled to ``steps``, including all that is counted in epochs (ramps, records).
 
-    The number of epochs stays the same and each gets shorter; evaluations stay rare enough to cost little.
+    Each epoch gets shorter, by whole steps, so that their number stays about the same until they have only a few;
+    evaluations stay rare enough to cost little.
     """
     if steps == config.steps:
         return config

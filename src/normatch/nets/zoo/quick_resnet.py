@@ -86,5 +86,6 @@ register(
         build=lambda shape, momentum: QuickResNet(shape[0], norm_momentum=momentum),
         norm_momentum=0.01,
         partial=True,
+        muon=True,
     )
 )

@@ -79,5 +79,6 @@ register(
         shapes=ImageShapes(64, 256),
         build=lambda shape, momentum: ResNet18(shape[0], momentum),
         partial=True,
+        muon=True,
     ),
 )

@@ -97,5 +97,6 @@ register(
         shapes=ImageShapes(8, 64),
         build=lambda shape, momentum: SmallWide(shape[0], momentum),
         partial=True,
+        muon=True,
     )
 )

@@ -134,5 +134,6 @@ for _width, _use in ((2, "CIFAR-10"), (8, "CIFAR-100")):
             build=partial(_build, _width),
             norm_momentum=NORM_MOMENTUM,
             partial=True,
+            muon=True,
         )
     )
