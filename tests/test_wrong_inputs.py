@@ -246,7 +246,7 @@ WRONG = {
         "train --settings.num-weight nan", "settings.num_weight is nan: give a finite"
     ),
     "a seed": Wrong("train --seed -1", "seed is -1"),
-    "a fold of data without folds": Wrong("train --fold 2", "has no predefined folds"),
+    "a fold of data without folds": Wrong("train --fold 2", "has no predefined folds, leave it out"),
     "named items of no file": Wrong(
         "train --labelled next.csv", "labelled is 'next.csv', which cannot be read (No such file or directory): give"
     ),
@@ -296,7 +296,14 @@ WRONG = {
         both(pets, pictures("pets/owl/1.png")),
     ),
     "a number that no label has": Wrong(
-        "train --data x.npz", "class '1' has no labelled item left to train on", arrays(x=vectors(), y=Y * 2)
+        "train --data x.npz",
+        "set aside fewer with a smaller --test-share or --validation, or number the classes without gaps",
+        arrays(x=vectors(), y=Y * 2),
+    ),
+    "too few test labels": Wrong(
+        "train --data x.npz",
+        "x.npz, its test items: labels are int64 of shape (1,): give one int64 for each of the",
+        arrays(x=vectors(), y=Y, test_x=vectors(), test_y=Y[:1]),
     ),
     "a picture in no class": Wrong(
         "train --data pets",
@@ -618,6 +625,21 @@ WRONG = {
         "data inspect list.csv",
         r"the path 'un/1\x00.png' has a zero byte in it",
         and_file("list.csv", "path,label\nun/1\0.png,cat\n"),
+    ),
+    "a zero byte in a label": Wrong(
+        "data inspect list.csv",
+        r"line 2: the label 'cat\x00' has a zero byte in it",
+        and_file("list.csv", "path,label\npets/cat/1.png,cat\0\n"),
+    ),
+    "a file listed with a label and without": Wrong(
+        "data inspect list.csv",
+        "line 3: pets/cat/1.png is listed already on line 2 without a label, now as 'cat'; delete one",
+        and_file("list.csv", "path,label\npets/cat/1.png,\npets/cat/1.png,cat\n"),
+    ),
+    "a folder in a list": Wrong(
+        "train --data list.csv",
+        "list.csv, line 2: pets/cat is a folder; give an image",
+        and_file("list.csv", "path,label\npets/cat,cat\npets/dog/1.png,dog\n"),
     ),
     "a line break in a name": Wrong("train --data pets", r"pets/cat/z\nero.png", and_file("pets/cat/z\nero.png", b"")),
     "objects to predict": Wrong(

@@ -215,11 +215,13 @@ def test_other_kinds_of_data(tmp_path: Path) -> None:
 
 def test_a_manifest_and_unlabelled_pictures_elsewhere(folder: Path, tmp_path: Path) -> None:
     rows = "".join(f"{path},{path.parent.name}\n" for path in sorted((folder / "train").glob("[cd]*/[0-7].png")))
-    (tmp_path / "list.csv").write_text(f"path,label\n{rows}missing.png,cat\ncat\\1.png,cat\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "list.csv").write_text(f"path,label\n{rows}missing.png,cat\ncat\\1.png,cat\nmore,cat\n")
     report = inspect(str(tmp_path / "list.csv"), unlabelled=folder / "train" / "unlabeled")
     assert (report["labelled"], report["unlabelled"]) == (8, 5)
     windows = f"{tmp_path}/cat\\1.png: no such file; write / where it has \\"
-    assert report["unreadable"] == [f"{tmp_path / 'missing.png'}: no such file", windows]
+    more = f"{tmp_path / 'more'}: a folder, not an image"
+    assert report["unreadable"] == [f"{tmp_path / 'missing.png'}: no such file", windows, more]
 
 
 def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

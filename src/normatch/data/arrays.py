@@ -50,10 +50,13 @@ def read_arrays(path: Path) -> Corpus:
         if test_inputs is not None and test_labels is not None:
             parts.append((_as_inputs(test_inputs), _as_labels(test_labels)))
         classes = _classes(content.get("classes"), [part[1] for part in parts])
-        train, *test = (Dataset(*part, classes) for part in parts)
-        return Corpus(str(path), train, test[0] if test else None)
+        train = Dataset(*parts[0], classes)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    try:
+        return Corpus(str(path), train, Dataset(*parts[1], classes) if parts[1:] else None)
+    except UserError as error:
+        raise UserError(f"{path}, its test items: {error}") from None
 
 
 def find_inputs(path: Path, names: Sequence[str]) -> str:

@@ -69,7 +69,7 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
                     if place in lines:
                         line, before = lines[place]
                         pairs = zip(found[before], values, strict=True)
-                        was = "".join(f" as {then!r}, now as {now!r}" for then, now in pairs if then != now)
+                        was = "".join(f" {_said(then)}, now {_said(now)}" for then, now in pairs if then != now)
                         raise UserError(f"{image} is listed already on line {line}{was}; delete one of the two")
                 except UserError as error:
                     raise UserError(f"{path}, line {rows.line_num}: {error}") from None
@@ -87,6 +87,10 @@ def _listed(path: Path, columns: Sequence[str], on_bad: OnBad, read: Callable[[R
     return found
 
 
+def _said(value: object) -> str:
+    return "without a label" if value is None else f"as {value!r}"
+
+
 def _is_blank(row: Row) -> bool:
     values = [value for name, value in row.items() if name is not None] + list(row.get(None, ()))
     return not any(value and value.strip() for value in values)
@@ -102,9 +106,12 @@ def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
     name = (row["path"] or "").strip()
     if not name:
         raise UserError("the path is empty; give one or delete the line")
-    if "\0" in name:
-        raise UserError(f"the path {name!r} has a zero byte in it; save the file as UTF-8 text")
+    for column, value in row.items():
+        if column is not None and value and "\0" in value:
+            raise UserError(f"the {column} {value!r} has a zero byte in it; save the file as UTF-8 text")
     image = folder / name
+    if must_exist and image.is_dir():
+        raise UserError(f"{image} is a folder; give an image, or the folder instead of this file")
     if must_exist and not image.is_file():
         relative = "paths are relative to the CSV's folder"
         remedy = "write / where it has \\" if "\\" in image.name else relative

@@ -136,9 +136,11 @@ def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[
         left = counted(len(members), "labelled item") if len(members) else "no labelled item"
         needed = f"{each} are" if (each or 1) > 1 else "1 is"
         fewer = ", or ask for fewer with --labels" if each else ""
+        # Classes without names are called by their numbers.
+        gap = ", or number the classes without gaps" if not len(members) and classes[c] == str(c) else ""
         raise UserError(
             f"class {classes[c]!r} has {left} left to train on, but {needed} needed: label more, or set aside fewer "
-            f"with a smaller --test-share or --validation{fewer}"
+            f"with a smaller --test-share or --validation{fewer}{gap}"
         )
     return members[permutation(len(members), seed, "split", c)[:each]]
 
@@ -155,7 +157,7 @@ def _labels_per_class(labels: int | None, classes: int, least: int) -> int | Non
 
 def _fold(corpus: Corpus, fold: int, validating: Indices, labels: int | None) -> Indices:
     if not 0 <= fold < len(corpus.folds):
-        has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds"
+        has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds, leave it out"
         raise UserError(f"fold is {fold}: data set {corpus.name!r} {has}")
     return _these(corpus, corpus.folds[fold], validating, labels, f"fold {fold}")
 

@@ -192,6 +192,8 @@ def _why(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         # A backslash in a missing name most likely means a list made on Windows.
         return "no such file; write / where it has \\" if "\\" in path.name else "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "a folder, not an image"
     if isinstance(error, MemoryError):
         return "there is too little memory for it"
     if isinstance(error, UnidentifiedImageError):
