@@ -300,6 +300,11 @@ WRONG = {
         "set aside fewer with a smaller --test-share or --validation, or number the classes without gaps",
         arrays(x=vectors(), y=Y * 2),
     ),
+    "test labels that are no numbers": Wrong(
+        "train --data x.npz",
+        "x.npz, its test items: labels are <U1: give whole numbers from 0",
+        arrays(x=vectors(), y=Y, test_x=vectors(), test_y=Y.astype("<U1")),
+    ),
     "too few test labels": Wrong(
         "train --data x.npz",
         "x.npz, its test items: labels are int64 of shape (1,): give one int64 for each of the",

@@ -45,18 +45,28 @@ def read_arrays(path: Path) -> Corpus:
     if test_inputs is not None and test_labels is not None and not test_inputs.size and not test_labels.size:
         # An empty test set counts as none, so that some items can be held out instead.
         test_inputs = test_labels = None
-    try:
-        parts = [(_as_inputs(inputs), _as_labels(labels))]
-        if test_inputs is not None and test_labels is not None:
+    parts = []
+    with _named(str(path)):
+        parts.append((_as_inputs(inputs), _as_labels(labels)))
+    if test_inputs is not None and test_labels is not None:
+        with _named(f"{path}, its test items"):
             parts.append((_as_inputs(test_inputs), _as_labels(test_labels)))
+    with _named(str(path)):
         classes = _classes(content.get("classes"), [part[1] for part in parts])
         train = Dataset(*parts[0], classes)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    with _named(f"{path}, its test items"):
+        test = Dataset(*parts[1], classes) if parts[1:] else None
+    with _named(str(path)):
+        return Corpus(str(path), train, test)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say in a UserError what is wrong."""
     try:
-        return Corpus(str(path), train, Dataset(*parts[1], classes) if parts[1:] else None)
+        yield
     except UserError as error:
-        raise UserError(f"{path}, its test items: {error}") from None
+        raise UserError(f"{what}: {error}") from None
 
 
 def find_inputs(path: Path, names: Sequence[str]) -> str:

@@ -23,8 +23,8 @@ LEAST = 1e-6
 """Lengths of updates are divided by this at least: a gradient of zeros moves nothing."""
 
 SMALLEST = 1e-15
-"""The same of gradients. Much shorter ones have no squares in float32, so that nothing would remain of their length but
-of their numbers, and a momentum gets there if its gradients stop."""
+"""Matrices are divided by this at least. The squares of much smaller numbers are 0 in float32, and so would be the
+length by which they are divided: a momentum gets there if its gradients stop."""
 
 
 class Muon(torch.optim.Optimizer):
