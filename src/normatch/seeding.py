@@ -10,7 +10,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["derive", "permutation"]
+__all__ = ["derive", "permutation", "sample"]
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -21,6 +21,11 @@ def derive(seed: int, *purpose: str | int) -> int:
     """
     text = "/".join(map(str, (seed, *purpose)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def sample(n: int, most: int, seed: int, *purpose: str | int) -> NDArray[np.int64]:
+    """At most ``most`` of ``range(n)``, drawn at random, in their order."""
+    return np.sort(permutation(n, seed, *purpose)[:most])
 
 
 def permutation(n: int, seed: int, *purpose: str | int) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.inference import features, logits
 from normatch.methods import Embedding, Method
-from normatch.seeding import derive, permutation
+from normatch.seeding import derive, sample
 
 __all__ = ["Loop", "Turns", "accuracy"]
 
@@ -48,8 +48,7 @@ class Loop:
         self.seconds = 0.0
         """Training time up to the newest record, over all starts of the run."""
         labelled = job.split.labelled
-        drawn = permutation(len(labelled), job.config.seed, "fitted")[:LABELLED_SAMPLE]
-        self._fitted = self.pool.subset(labelled[np.sort(drawn)])
+        self._fitted = self.pool.subset(labelled[sample(len(labelled), LABELLED_SAMPLE, job.config.seed, "fitted")])
         self.held_out: dict[str, Pool | HostPool] = {}
         """Held-out items whose class is known, by name ("test", "validation")."""
         self.test: Pool | HostPool | None = None

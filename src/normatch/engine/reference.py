@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import Dataset
-from normatch.seeding import permutation
+from normatch.seeding import sample
 
 __all__ = ["MOST_ITEMS", "class_mean_accuracy"]
 
@@ -31,7 +31,7 @@ def class_mean_accuracy(dataset: Dataset, labelled: NDArray[np.int64], held_out:
         for some in np.array_split(at, -(-len(at) // PIECE)):
             yield np.asarray(dataset.inputs[some].reshape(len(some), -1) / scale)
 
-    known, tested = (at[np.sort(permutation(len(at), 0, "reference")[:MOST_ITEMS])] for at in (labelled, held_out))
+    known, tested = (at[sample(len(at), MOST_ITEMS, 0, "reference")] for at in (labelled, held_out))
     y = dataset.labels[known]
     classes, counts = np.unique(y, return_counts=True)
     sums = [sum(piece.sum(0) for piece in pieces(known[y == c])) for c in classes]

@@ -23,7 +23,7 @@ from normatch.evaluate.kinds import one_of_each_kind
 from normatch.evaluate.predictor import Predictor, load
 from normatch.evaluate.table import must_be_a_table, written
 from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
-from normatch.seeding import permutation
+from normatch.seeding import sample
 
 __all__ = ["Suggestion", "Suggestions", "of_new_kinds", "suggest", "suggest_to"]
 
@@ -116,7 +116,7 @@ def of_new_kinds(
 
 
 def _some(positions: Indices, most: int, seed: int) -> Indices:
-    return positions[np.sort(permutation(len(positions), seed, "suggest")[:most])]
+    return positions[sample(len(positions), most, seed, "suggest")]
 
 
 def suggest_to(

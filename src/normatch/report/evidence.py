@@ -22,7 +22,7 @@ from normatch.images.cache import CacheError
 from normatch.inference import features
 from normatch.methods import methods
 from normatch.model import Model
-from normatch.seeding import permutation
+from normatch.seeding import sample
 from normatch.weights import load_model
 
 __all__ = ["Evidence", "Flow", "Predicted", "gather"]
@@ -161,8 +161,7 @@ def _predict_all(
         if which == "test" and len(split.validation):
             validation = _predict(model, "validation", split.validation, train.view(split.validation))
     if len(split.unlabelled):
-        drawn = permutation(len(split.unlabelled), run.config.seed, "report")[:UNLABELLED_SAMPLE]
-        at = split.unlabelled[np.sort(drawn)]
+        at = split.unlabelled[sample(len(split.unlabelled), UNLABELLED_SAMPLE, run.config.seed, "report")]
         unlabelled = _predict(model, "unlabelled", at, train.view(at))
     return held, validation, unlabelled
 

@@ -14,7 +14,7 @@ from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_
 from normatch.evaluate.metrics import agreement, confusion, named, per_class
 from normatch.report.evidence import Evidence, Predicted
 from normatch.report.thinning import Curve, averaged
-from normatch.seeding import permutation
+from normatch.seeding import sample
 from normatch.significance import wilson_interval
 
 __all__ = ["Agreement", "Balance", "Calibration", "Curve", "Findings", "Latents", "ShownItem", "curves_of", "examine"]
@@ -328,7 +328,7 @@ def _latents(evidence: Evidence) -> Latents | str:
         return evidence.gone_or("There are no items to look at.")
     if len(items.items) < LEAST_TO_DRAW:
         return f"{len(items.items)} items are too few to draw a plane through."
-    rows = np.sort(permutation(len(items.items), evidence.config.seed, "latents")[:LATENT_SAMPLE])
+    rows = sample(len(items.items), LATENT_SAMPLE, evidence.config.seed, "latents")
     latents = items.latents[rows]
     centre = latents.mean(0)
     components, explained = _principal(latents - centre)
