@@ -3,7 +3,7 @@
 import dataclasses
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
 
 
 def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
@@ -114,6 +115,50 @@ def test_a_step_that_is_compiled_in_pieces_says_so(
     assert said.count("steps are slower than they could be: compiled in pieces (") == broken
     assert ("pieces (User-inserted graph break" in said) == broken
     assert runtime.capture
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The graphs that torch was asked to compile, on a CPU that pretends to capture."""
+    graphs: list[str] = []
+    compile_ = torch.compile
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        graphs.append(graph.code)
+        return graph.forward
+
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_(function, backend=backend, dynamic=False))
+    monkeypatch.setattr(normatch.engine.step, "capture", lambda work: SimpleNamespace(replay=work))
+    yield graphs
+    torch.compiler.reset()  # so many would exceed torch's own limit for others
+
+
+def first_step(config: Config) -> None:
+    job = prepare(config)
+    loop = Loop(dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, capture=True)))
+    loop.begin_epoch(0)
+    loop.step.method.train()
+    loop.step()
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_a_run_of_another_length_uses_the_same_code(tiny_config: Config, method: str, compiled: list[str]) -> None:
+    config = tiny_config.replace(method=method)
+    if method == "normatch":
+        config = config.replace(settings=NorMatchSettings(decide_after=0.6, adaptive=True, flow_dropout="first-epoch"))
+    first_step(config)
+    before = len(compiled)
+    first_step(config.replace(steps=30, epoch=7, seed=3, labels=20, optim=OptimConfig(lr=0.01)))
+    assert len(compiled) == before > 0
+
+
+def test_many_runs_of_one_process_are_all_compiled(tiny_config: Config, compiled: list[str]) -> None:
+    graphs = []
+    for batch in range(2, 12):  # torch's own limit is 8
+        first_step(tiny_config.replace(method="supervised", batch=batch))
+        graphs.append(len(compiled))
+    assert graphs == [graphs[0] * runs for runs in range(1, 11)]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), torch.OutOfMemoryError("no")])

@@ -6,18 +6,24 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-__all__ = ["capture", "graph_breaks"]
+__all__ = ["capture", "compiling"]
 
 
 @contextlib.contextmanager
-def graph_breaks() -> Iterator[list[str]]:
-    """A list that holds, after the block, why code that it compiled is in pieces: torch's reason for each break."""
+def compiling() -> Iterator[list[str]]:
+    """A list that holds, after the block, why code that it compiled is in pieces: torch's reason for each break.
+
+    Within the block torch compiles a step as often as one differs from those before it in this process, instead of
+    eight times, after which it would leave the code as it is.
+    """
     # Imported where something is compiled: it takes a second.
+    from torch._dynamo import config
     from torch._dynamo.utils import counters
 
     before = Counter(counters["graph_break"])
     reasons: list[str] = []
-    yield reasons
+    with config.patch(recompile_limit=config.accumulated_recompile_limit):
+        yield reasons
     reasons += map(_explained, (Counter(counters["graph_break"]) - before).elements())
 
 

@@ -14,7 +14,7 @@ from normatch.config import Config
 from normatch.data import HostPool, Pool, Split, Stream
 from normatch.engine.average import Average
 from normatch.engine.feed import feed_from
-from normatch.engine.graphs import capture, graph_breaks
+from normatch.engine.graphs import capture, compiling
 from normatch.engine.measures import step_means, total_loss
 from normatch.engine.meter import Measured, Meter, measure
 from normatch.engine.optimisers import Optimisers
@@ -166,7 +166,7 @@ class Step:
         # Saved on the host: the first step, in which cuDNN tries kernels, needs the most GPU memory.
         before = {name: value.to("cpu", copy=True) for name, value in self.state().items()}
         try:
-            with graph_breaks() as breaks:
+            with compiling() as breaks:
                 self._run()
             if breaks:
                 self.progress.note(f"steps are slower than they could be: compiled in pieces ({breaks[0]})")

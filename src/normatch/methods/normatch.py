@@ -110,11 +110,18 @@ class NorMatch(WeakToStrong):
     summary: ClassVar[str] = "pseudo-labels weighted by the consensus with a normalizing flow"
     Settings: ClassVar[type[Settings]] = NorMatchSettings
 
+    epoch: Tensor
+    late: Tensor
+    """The first step with decided pseudo-labels."""
+
     def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
         super().__init__(model, task, settings)
         self.consensus = Consensus(model.auxiliary, settings.stop_gradient, settings.consensus)
         self.adaptive = AdaptiveWeights(task.classes) if settings.adaptive else None
         self.flows = [m for m in (model.head, *model.auxiliary) if isinstance(m, NormalizingFlowClassifier)]
+        # As numbers they would be part of the compiled code, which a run of another length could not use.
+        self.register_buffer("epoch", torch.tensor(task.epoch), persistent=False)
+        self.register_buffer("late", torch.tensor(round(settings.decide_after * task.steps)), persistent=False)
 
     @classmethod
     def heads(cls, settings: NorMatchSettings) -> tuple[HeadSpec, tuple[HeadSpec, ...]]:
@@ -135,7 +142,7 @@ class NorMatch(WeakToStrong):
         losses = self.losses(logits_labelled, batch.labels, logits_strong, target, weight)
         pseudo = (p, tau) if self.settings.auxiliary_pseudo_labels else None
         auxiliary = self.consensus.losses(outputs, batch.labels, self.settings.num_weight, pseudo)
-        grown = ramp(batch.step, self.task.epoch, self.settings.flow_ramp)
+        grown = ramp(batch.step, self.epoch, self.settings.flow_ramp)
         losses |= {name: grown * loss for name, loss in auxiliary.items()}
         return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, agree, p.amax(1), auxiliary_confidence))
 
@@ -146,7 +153,7 @@ class NorMatch(WeakToStrong):
         decided = tau if self.adaptive is None else tau * self.adaptive(p.amax(1))
         if self.settings.decide_after == 1:
             return p, decided
-        late = step >= round(self.settings.decide_after * self.task.steps)
+        late = step >= self.late
         return torch.where(late, targets(p, one_hot=True), p), torch.where(late, decided, tau)
 
     @property
@@ -174,4 +181,4 @@ class NorMatch(WeakToStrong):
         if self.settings.flow_dropout == "first-epoch":
             for flow in self.flows:
                 assert flow.dropout_rate is not None  # HeadSpec has dropout
-                flow.dropout_rate.copy_(PUBLISHED_DROPOUT * (step < self.task.epoch))
+                flow.dropout_rate.copy_(PUBLISHED_DROPOUT * (step < self.epoch))

@@ -86,7 +86,7 @@ class Consensus:
         return {name: torch.stack(values).sum() for name, values in terms.items() if values}
 
 
-def ramp(step: Tensor, epoch: int, epochs: int) -> Tensor:
+def ramp(step: Tensor, epoch: Tensor | int, epochs: int) -> Tensor:
     """Weight of the auxiliary losses: the number of epochs (of ``epoch`` steps) so far / ``epochs``, at most 1."""
     if epochs == 0:
         return torch.ones((), device=step.device)
