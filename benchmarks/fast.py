@@ -25,11 +25,11 @@ from normatch.config import Config
 from normatch.data import Corpus
 from normatch.engine import train
 from normatch.engine.job import open_corpus
+from normatch.engine.kinds import of_new_kinds
 from normatch.engine.progress import Lines
 from normatch.engine.run import Run
 from normatch.evaluate import Predictor, confusion, load
 from normatch.evaluate.answers import read_answers
-from normatch.evaluate.suggest import of_new_kinds
 from normatch.files import read_json, write_json
 from normatch.reproduce.turns import turn
 
@@ -171,7 +171,7 @@ def suggested(
     """Positions of so many suggestions; of each its class, the network's guess, and how many are alike."""
     train = corpus.train
     free = np.setdiff1d(np.arange(len(train)), labelled)
-    chosen, sizes, _ = of_new_kinds(model, train.inputs, labelled, free, count, seed)
+    chosen, sizes, _ = of_new_kinds(model.model, train.inputs, labelled, free, count, seed)
     guesses = model.predict_proba(train.inputs[chosen]).argmax(1)
     rows = zip(train.labels[chosen].tolist(), guesses.tolist(), sizes, strict=True)
     return chosen, [list(row) for row in rows]

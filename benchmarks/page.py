@@ -6,7 +6,7 @@ that name, which is made of the files in results/.
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,7 @@ RATES = {
         for first in ("all", "three-ops")
         for rate in (0.005, 0.01, 0.03, 0.1)
     },
+    "all+optim.muon=0.01+backbone=quick-resnet-128-384-512": f"Muon 0.01; {WIDEST}",
     "three-ops+optim.muon=0.01+backbone=wrn-28-2": "Muon 0.01, WRN-28-2",
     "three-ops+optim.muon=0.01+backbone=quick-resnet-late-512": "Muon 0.01; 64, 256 and 512 channels",
     **{
@@ -148,14 +149,23 @@ RATES = {
     "three-ops+optim.muon=0.01+ratio=3+backbone=quick-resnet-128-384-512": (
         f"Muon 0.01; {WIDEST}, 3 unlabelled images for a labelled one"
     ),
+    "three-ops+optim.muon=0.015+backbone=quick-resnet-128-384-512+settings.passes=split": (
+        f"Muon 0.015; {WIDEST}, in `split`"
+    ),
+    "three-ops+optim.muon=0.015+method=normatch-balanced+backbone=quick-resnet-128-384-512": (
+        f"Muon 0.015; {WIDEST}, equally frequent pseudo-labels"
+    ),
 }
 """Optimisers of `quick-resnet`, or of another network, in the order of their table."""
+MUON = 0.015
+"""Its rate where some labels are suggested."""
 WHICH = {
     "each class": "as many of each class, by chance",
     "chance": "of all digits, by chance",
     "kinds": "one of each kind, by pixels",
     "half each class, half chance": "half of each class by chance; then of all, by chance",
     "half each class, half suggested": "half of each class by chance; then by `normatch suggest`",
+    "two rounds": "half of each class by chance; then by `--suggested`, of a network of 85 steps",
     "half each class, half disputed": "half of each class by chance; then where head and flow disagree",
 }
 
@@ -257,9 +267,22 @@ def succession() -> str:
 
 def suggested() -> str:
     """Labels by chance, and half of them suggested by a network that had the other half; each label seed's together."""
+    return _chosen_labels(filter(_compares_labels, _searched()))
+
+
+def advised() -> str:
+    """The same with Muon, and its runs with labels by chance, also at other rates."""
+    runs = read_json(RESULTS / "cifar10-muon.json")["runs"]
+    rates = {f"three-ops+optim.muon={rate}+backbone=quick-resnet-128-384-512" for rate in (0.01, MUON, 0.02)}
+    return _chosen_labels(run for run in runs if run["labels"] <= 40 and run["choice"] in rates)
+
+
+def _chosen_labels(runs: Iterable[dict[str, Any]]) -> str:
     rows = [["label seed", "labels", "steps", "minutes of steps", "held-out accuracy (%)", "birds taken for deer"]]
-    for run in sorted(filter(_compares_labels, _searched()), key=lambda run: (run["seed"], run["labels"])):
+    for run in sorted(runs, key=lambda run: (run["seed"], run["labels"], "suggested by" in run)):
         labels = "20 by chance, 20 suggested" if "suggested by" in run else f"{run['labels']} by chance"
+        if (rate := run["changes"].get("optim.muon", MUON)) != MUON:
+            labels += f", rate {rate}"
         cells = [f"{run['steps']:,}", f"{_minutes(run):.1f}", f"{100 * run['accuracy']:.1f}"]
         rows.append([str(run["seed"]), labels, *cells, str(run["confusion: rows are the truth"][BIRD][DEER])])
     return markdown(rows)
@@ -269,7 +292,8 @@ def optimisers() -> str:
     """Muon in the place of SGD: with all labels, 250 and 40."""
     rows = [["labels", "optimiser, network", "label seed", "steps", "minutes of steps", "held-out accuracy (%)"]]
     names, runs = list(RATES), read_json(RESULTS / "cifar10-muon.json")["runs"]
-    for run in sorted(runs, key=lambda run: (-run["labels"], names.index(run["choice"]), run["seed"])):
+    by_chance = [run for run in runs if run["labels"] != 20 and "suggested by" not in run]
+    for run in sorted(by_chance, key=lambda run: (-run["labels"], names.index(run["choice"]), run["seed"])):
         cells = [f"{run['steps']:,}", f"{_minutes(run):.1f}", f"{100 * run['accuracy']:.1f}"]
         rows.append([f"{run['labels']:,}", RATES[run["choice"]], str(run["seed"]), *cells])
     return markdown(rows)
@@ -385,7 +409,7 @@ def paper() -> str:
     return "\n".join(parts).rstrip("\n")
 
 
-OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested, optimisers)
+OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested, optimisers, advised)
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table
     for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, small, speed, views, paper)

@@ -155,6 +155,37 @@ class Remembered(NorMatch):
         return visits[:, :-1] / visits[:, -1:]
 
 
+class Balance(nn.Module):
+    """p e^u, renormalised, where u makes the classes equally frequent: a step of Sinkhorn's iteration with each batch.
+
+    Alignment divides by the frequencies of p instead, which hardly moves predictions that are decided."""
+
+    RATE = 0.05
+    MOST = 4.0
+    """Largest factor by which a class counts as too frequent or too rare."""
+
+    u: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("u", torch.zeros(classes))
+
+    @torch.no_grad()
+    def forward(self, p: Tensor) -> Tensor:
+        balanced = (p.clamp_min(torch.finfo(p.dtype).tiny).log() + self.u).softmax(1)
+        frequency = len(self.u) * balanced.mean(0)
+        self.u.sub_(self.RATE * frequency.clamp(1 / self.MOST, self.MOST).log())
+        return balanced
+
+
+class Balanced(NorMatch):
+    """Pseudo-labels of equally frequent classes."""
+
+    def __init__(self, model: Model, task: Task, settings: NorMatchSettings) -> None:
+        super().__init__(model, task, settings)
+        self.alignment = Balance(task.classes)  # type: ignore[assignment]
+
+
 class Mixed(NorMatch):
     """Half of the strong views are mixed with those of other images, and so are their pseudo-labels."""
 
@@ -262,6 +293,7 @@ def add_what_was_tried() -> None:
     methods.add("normatch-averaged", Averaged)
     methods.add("normatch-mirrored", Mirrored)
     methods.add("normatch-remembered", Remembered)
+    methods.add("normatch-balanced", Balanced)
     methods.add("normatch-cutmix", Mixed)
     methods.add("normatch-mixup", MixedUp)
     methods.add("all-labels", AllLabels)

@@ -1,5 +1,5 @@
 """Digits whose labels are chosen in other ways than as many of each class by chance: by chance of all images, one of
-each kind, or in two halves, the second by what a run with the first makes of the images.
+each kind, or in two halves, the second by what a run with the first makes of the images; also as one run of two rounds.
 
 python benchmarks/which_labels.py trains six seeds of each and writes benchmarks/results/digits-which-labels.json.
 """
@@ -18,11 +18,11 @@ from normatch.config import Config
 from normatch.data import Corpus, draw_split
 from normatch.engine import train
 from normatch.engine.job import open_corpus, with_test_set
+from normatch.engine.kinds import of_new_kinds, one_of_each_kind
 from normatch.engine.run import Run
 from normatch.evaluate import load
-from normatch.evaluate.kinds import one_of_each_kind
-from normatch.evaluate.suggest import of_new_kinds
 from normatch.seeding import permutation
+from normatch.weights import load_model
 
 RESULTS = Path(__file__).parent / "results" / "digits-which-labels.json"
 LABELS = (10, 20, 40)
@@ -56,7 +56,7 @@ def then_chance(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) 
 def then_suggested(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
     """As ``normatch suggest`` does."""
     free = np.setdiff1d(np.arange(len(corpus.train.labels)), first)
-    return of_new_kinds(load(run.path), corpus.train.inputs, first, free, more, seed)[0]
+    return of_new_kinds(load_model(run.path), corpus.train.inputs, first, free, more, seed)[0]
 
 
 def then_disputed(corpus: Corpus, run: Run, first: Indices, more: int, seed: int) -> Indices:
@@ -87,14 +87,19 @@ def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
             for way, then in LATER.items():
                 both = np.union1d(first, then(corpus, run, first, labels - len(first), seed))
                 add(rows, f"half each class, half {way}", config, corpus, both, Path(folder))
+            rounds = train(recipes.digits(labels, seed).replace(suggested=labels // 2), Path(folder) / "rounds")
+            add_run(rows, "two rounds", corpus, rounds.split.labelled, seed, rounds)
     return rows
 
 
 def add(rows: list[dict[str, Any]], way: str, config: Config, corpus: Corpus, chosen: Indices, folder: Path) -> None:
-    run = labelled_run(config, corpus, chosen, folder / way)
+    add_run(rows, way, corpus, chosen, config.seed, labelled_run(config, corpus, chosen, folder / way))
+
+
+def add_run(rows: list[dict[str, Any]], way: str, corpus: Corpus, chosen: Indices, seed: int, run: Run | None) -> None:
     each = np.bincount(corpus.train.labels[chosen], minlength=10).tolist()
     outcome = {key: run.result[key] if run else None for key in KEPT}
-    rows.append({"way": way, "labels": len(chosen), "seed": config.seed, "labels of each class": each} | outcome)
+    rows.append({"way": way, "labels": len(chosen), "seed": seed, "labels of each class": each} | outcome)
     print(rows[-1], flush=True)
 
 

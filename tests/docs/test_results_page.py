@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -446,9 +446,10 @@ AIRPLANE, BIRD, CAT, DEER, DOG = 0, 2, 3, 4, 5
 
 def claims_of_optimisers() -> Iterator[str]:
     runs = read_json(RESULTS / "cifar10-muon.json")["runs"]
+    by_chance = [run for run in runs if "suggested by" not in run]
 
     def of(labels: int, choice: str, seed: int = 100) -> dict[str, Any]:
-        (run,) = (r for r in runs if (r["labels"], r["choice"], r["seed"]) == (labels, f"three-ops{choice}", seed))
+        (run,) = (r for r in by_chance if (r["labels"], r["choice"], r["seed"]) == (labels, f"three-ops{choice}", seed))
         return dict(run)
 
     def reached(labels: int, choice: str, seed: int = 100) -> float:
@@ -481,6 +482,8 @@ def claims_of_optimisers() -> Iterator[str]:
     both = table[1][CAT][DOG] + table[1][DOG][CAT]
     yield f"Of the {errors} errors left on seed 101, {both} are cats and dogs that are taken for each other"
     yield from claims_of_rates(of, wider)
+    yield from claims_of_balance(of, wider)
+    yield from claims_of_advised(of, wider)
 
 
 def claims_of_rates(of: Callable[..., dict[str, Any]], wider: str) -> Iterator[str]:
@@ -521,6 +524,60 @@ def claims_of_rates(of: Callable[..., dict[str, Any]], wider: str) -> Iterator[s
     yield f"({100 * more['accuracy']:.1f} % against {100 * rates[0.01]['accuracy']:.1f} with 250 labels)"
     assert fewer["steps"] == 2 * rates[0.01]["steps"]
     yield f"twice the steps: {100 * fewer['accuracy']:.1f} % in {minutes_of(fewer):.1f} minutes"
+
+
+def claims_of_balance(of: Callable[..., dict[str, Any]], wider: str) -> Iterator[str]:
+    long = of(40, f"+optim.muon=0.015{wider}")
+    yield f"0.015 has {100 * long['accuracy']:.1f} % after {long['steps']:,} steps on seed 100"
+    yield f"with {long[TRUTH][BIRD][DEER]} ostriches among the deer"
+    shared, split = (of(250, f"+optim.muon=0.015{wider}{more}") for more in ("", "+settings.passes=split"))
+    less = 100 * (shared["accuracy"] - split["accuracy"])
+    yield f"`shared` has {100 * split['accuracy']:.1f} % at 0.015, {less:.1f} points less"
+    both = [of(40, f"+optim.muon=0.015+method=normatch-balanced{wider}", seed) for seed in (100, 101)]
+    yield "{} and {} of 500 birds are still taken for deer".format(*(run[TRUTH][BIRD][DEER] for run in both))
+    (cats,) = {run[TRUTH][DEER][CAT] for run in both}
+    yield f"and {cats} deer are taken for cats on each seed, where the run of 40,960 steps has {long[TRUTH][DEER][CAT]}"
+    yield "These runs end at {:.1f} and {:.1f} %".format(*(100 * run["accuracy"] for run in both))
+    for run in both:
+        frequencies = [sum(row[k] for row in run[TRUTH]) for k in range(10)]
+        assert max(abs(n - 500) for n in frequencies) < 20  # "The classes are in balance then"
+
+
+def claims_of_advised(of: Callable[..., dict[str, Any]], wider: str) -> Iterator[str]:
+    runs = read_json(RESULTS / "cifar10-muon.json")["runs"]
+    chosen = sorted((run for run in runs if "suggested by" in run), key=lambda run: int(run["seed"]))
+    first = [of(20, f"+optim.muon=0.015{wider}", run["seed"]) for run in chosen]
+    assert [run["seed"] for run in chosen] == [100, 101]
+
+    def pair(values: Iterable[float], form: str = "{:.1f}") -> str:
+        return " and ".join(form.format(value) for value in values)
+
+    yield f"SGD's did, {pair(100 * run['accuracy'] for run in first)} %"
+    for run in chosen:
+        suggestions = run["suggestions: class, guess, and how many are alike"]
+        assert [kind for kind, *_ in suggestions].count(BIRD) == 2  # which were looked at
+    yield f"and then {chosen[0][TRUTH][BIRD][DEER]} birds of 500 are taken for deer"
+    assert chosen[1][TRUTH][BIRD][DEER] == of(40, f"+optim.muon=0.01{wider}", 101)[TRUTH][BIRD][DEER]
+    yield f"and it is {chosen[1][TRUTH][BIRD][DEER]}, as at 0.01 with labels by chance"
+    yield f"end at {pair(100 * run['accuracy'] for run in chosen)} % after 20,480 steps"
+    high, low = ([of(40, f"+optim.muon={rate}{wider}", run["seed"]) for run in chosen] for rate in (0.02, 0.01))
+    over_high, over_low = (
+        [100 * (run["accuracy"] - other["accuracy"]) for run, other in zip(chosen, others, strict=True)]
+        for others in (high, low)
+    )
+    yield f"{pair(over_high)} points above labels by chance at 0.02 in as many steps"
+    assert {run["steps"] for run in (*high, *chosen)} == {20_480}
+    yield f"against 0.01 in 24,576 it is {over_low[0]:.1f} points on seed 100, and level on seed 101"
+    assert abs(over_low[1]) < 0.05
+    assert {f"{minutes_of(a) + minutes_of(b):.1f}" for a, b in zip(first, chosen, strict=True)} == {"4.0"}
+    errors = [5000 - sum(run[TRUTH][k][k] for k in range(10)) for run in chosen]
+    mixed = [run[TRUTH][CAT][DOG] + run[TRUTH][DOG][CAT] for run in chosen]
+    yield f"Of the {pair(errors, '{}')} errors left, {pair(mixed, '{}')} are cats and dogs"
+    (all_labels,) = (run for run in runs if run["choice"] == f"all+optim.muon=0.01{wider}")
+    table = all_labels[TRUTH]
+    left = 5000 - sum(table[k][k] for k in range(10))
+    yield f"with all labels it is {table[CAT][DOG] + table[DOG][CAT]} of {left}"
+    yield f"all images this network has {100 * all_labels['accuracy']:.1f} % after 5,120 steps"
 
 
 def claims_of_small_pictures() -> Iterator[str]:
@@ -634,6 +691,9 @@ def claims_of_which_digits_to_label() -> Iterator[str]:
         f"{ends[1][0]:.1f} with 40 ({signed(ends[1][1])} to {ends[1][2]:.1f})"
     )
     assert [sum(more < 0 for more in over_each_class(suggested, labels)) for labels in (20, 40)] == [1, 0]
+    (few, low, high), (many, low_many, high_many) = (interval(over_each_class("two rounds", n)) for n in (20, 40))
+    yield f"{few:.1f} points above chance with 20 labels ({signed(low)} to {high:.1f})"
+    yield f"{many:.1f} with 40 ({signed(low_many)} to {high_many:.1f})"
     fewer, more = (statistics.mean(over_each_class(disputed, labels)) for labels in (20, 40))
     yield f"disputed digits {-fewer:.1f} below with 20, and {more:.1f} above with 40"
 

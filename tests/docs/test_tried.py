@@ -21,6 +21,7 @@ TRIED = (
     "taught-late",
     "together",
     "averaged",
+    "balanced",
     "mirrored",
     "remembered",
     "cutmix",
@@ -98,6 +99,19 @@ def test_averaged_weights_are_asked_with_the_statistics_of_the_batch(tried: Modu
     model.features(torch.cat([*batch.labelled, batch.unlabelled[1]]))
     torch.testing.assert_close(found, model.get_buffer("backbone.stem.norm.running_mean"))
     assert not torch.allclose(found, statistics["backbone.stem.norm.running_mean"])
+
+
+def test_classes_become_equally_frequent(tried: ModuleType) -> None:
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(4096, 5) + torch.tensor([2.0, 0, 0, 0, -2])
+    p, balance = logits.softmax(1), tried.Balance(5)
+    assert p.mean(0).amax() > 0.35
+    for _ in range(300):
+        found = balance(p)
+    torch.testing.assert_close(found.mean(0), torch.full((5,), 0.2), atol=1e-3, rtol=0)
+    # By a factor for each class: within a class nothing changes places.
+    ratio = found / p
+    torch.testing.assert_close(ratio / ratio[:, :1], (ratio[0] / ratio[0, 0]).expand(4096, 5), rtol=1e-3, atol=0)
 
 
 def test_a_mirror_image_is_asked_as_well(tried: ModuleType) -> None:

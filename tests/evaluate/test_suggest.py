@@ -12,7 +12,7 @@ from PIL import Image
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data.manifest import list_manifest
-from normatch.engine import Run, train
+from normatch.engine import Run, kinds, train
 from normatch.errors import UserError
 from normatch.evaluate import load
 from normatch.evaluate import suggest as module
@@ -64,8 +64,8 @@ def test_the_seed_decides(run: Run) -> None:
 
 
 def test_of_many_items_some_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 50)
-    monkeypatch.setattr(module, "MOST_LABELLED", 3)
+    monkeypatch.setattr(kinds, "MOST", 50)
+    monkeypatch.setattr(kinds, "MOST_LABELLED", 3)
     found = suggest(run.path, 47, device="cpu")  # as many kinds as there are unlabelled items, less the labelled
     assert 44 <= len(found.rows) <= 47
     assert sum(row.stands_for for row in found.rows) <= 50

@@ -33,12 +33,16 @@ def test_published_sizes(name: str, shape: tuple[int, ...], features: int, class
     assert count(net, nn.Linear(features, classes)) == parameters
 
 
-def test_quick_resnet_has_ten_convolutions() -> None:
-    net = create_backbone("quick-resnet", (3, 32, 32))
+@pytest.mark.parametrize(
+    ("name", "widths", "parameters"),
+    [("quick-resnet", (64, 128, 256), 1_938_976), ("quick-resnet-wide", (128, 384, 512), 9_923_488)],
+)
+def test_quick_resnets_have_ten_convolutions(name: str, widths: tuple[int, ...], parameters: int) -> None:
+    net = create_backbone(name, (3, 32, 32))
     convolutions = [module for module in net.modules() if isinstance(module, nn.Conv2d)]
-    assert [conv.out_channels for conv in convolutions] == [32, *3 * [64], *3 * [128], *3 * [256]]
-    assert net.features == 256
-    assert count(net) == 1_938_976
+    assert [conv.out_channels for conv in convolutions] == [32, *(width for width in widths for _ in range(3))]
+    assert net.features == widths[-1]
+    assert count(net) == parameters
 
 
 def test_resnet_18_without_head() -> None:
@@ -110,7 +114,7 @@ def test_the_error_names_what_fits() -> None:
         create_backbone("wrn-28-2", (1, 8, 8))
     assert str(caught.value) == (
         "backbone 'wrn-28-2' does not take items of shape (1, 8, 8), only images (C, H, W) of 1 or 3 channels "
-        "with sides of 16 to 64 pixels; choose quick-resnet or small-wide"
+        "with sides of 16 to 64 pixels; choose quick-resnet or quick-resnet-wide or small-wide"
     )
     with pytest.raises(UserError, match=r"only images .*; choose linear or mlp"):
         create_backbone("resnet-18", (64,))

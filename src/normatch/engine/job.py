@@ -10,12 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.augment import Views, check_kind
+from normatch.columns import counted
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.reading import DEFAULT
 from normatch.data.selected import Inputs, pieces
 from normatch.engine.feed import stays_on_host
 from normatch.engine.labelled import must_be_runs_on, named_items
+from normatch.engine.rounds import drawn_labels
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.images import SIZES
@@ -25,6 +27,8 @@ from normatch.nets import find_backbone, suitable_backbone
 from normatch.seeding import derive
 
 __all__ = ["Job", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
+
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -73,17 +77,23 @@ def with_test_set(config: Config, corpus: Corpus) -> Corpus:
     return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
 
 
-def draw(config: Config, corpus: Corpus, begun: Split | None = None) -> Split:
+def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indices | None = None) -> Split:
     """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones.
 
-    ``begun`` is the split of the run that is resumed: what once named its items may be gone.
+    ``begun`` is the split of the run that is resumed: what once named its items may be gone. Where some labels are to
+    be suggested, the others are drawn; ``both`` are the positions of all once they are known.
     """
-    named = None
-    if config.labelled:
-        named = named_items(config.labelled) if begun is None else begun.labelled
+    named, labels = both, config.labels
+    if begun is not None and (config.labelled or config.suggested):
+        named = begun.labelled
+    elif config.labelled:
+        named = named_items(config.labelled)
+    if config.suggested:
+        _must_be_suggestible(config, corpus)
+        labels = None if named is not None else drawn_labels(config)
     split = draw_split(
         corpus,
-        config.labels,
+        labels,
         config.seed,
         validation=config.validation,
         include_labelled=config.include_labelled,
@@ -95,11 +105,45 @@ def draw(config: Config, corpus: Corpus, begun: Split | None = None) -> Split:
             f"method {config.method!r} needs unlabelled items, and there are none: add some, "
             "set include_labelled, or choose a method that learns from labels alone"
         )
+    if config.suggested and named is None:
+        _must_suffice(config, split)
     return split
 
 
+def _must_be_suggestible(config: Config, corpus: Corpus) -> None:
+    """Raise UserError unless all items have labels, and the first network can have as many of each class."""
+    missing = int((corpus.train.labels == UNKNOWN).sum())
+    if missing:
+        has = f"{counted(missing, 'training item')} {'have' if missing > 1 else 'has'} no label"
+        raise UserError(
+            f"suggested is {config.suggested}, but {has} that could be looked up: leave it out, and ask normatch "
+            "suggest what to label"
+        )
+    others, classes = drawn_labels(config), len(corpus.train.classes)
+    if others % classes:
+        near = config.suggested + others % classes
+        remedy = f", such as suggested {near}" if near < config.suggested + others else " with more labels"
+        raise UserError(
+            f"suggested is {config.suggested}, which leaves {others} of {config.labels} labels for the first network: "
+            f"leave it a multiple of the {classes} classes{remedy}"
+        )
+
+
+def _must_suffice(config: Config, split: Split) -> None:
+    """Raise UserError if there are fewer items to suggest, or the second round would have none without a label."""
+    free = len(np.setdiff1d(split.unlabelled, split.labelled))
+    spare = methods.get(config.method).views.unlabelled and not config.include_labelled
+    if config.suggested > free - bool(spare):
+        raise UserError(f"suggested is {config.suggested}, but the data has {free:,} other items: give fewer")
+
+
 def prepare(
-    config: Config, corpus: Corpus | None = None, *, pretrained: bool = True, begun: Split | None = None
+    config: Config,
+    corpus: Corpus | None = None,
+    *,
+    pretrained: bool = True,
+    begun: Split | None = None,
+    both: Indices | None = None,
 ) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
@@ -107,6 +151,7 @@ def prepare(
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     ``begun``: the split of the run that is resumed. Its augmentations without effect are no error: they cannot be left
     out any more.
+    ``both``: the positions of all labels, where the first network has suggested some.
     """
     runtime = Runtime.of(config)
     corpus = with_test_set(config, corpus or open_corpus(config))
@@ -114,7 +159,7 @@ def prepare(
         config.augment.must_suit(images=corpus.train.is_images)
         must_be_runs_on(config.labelled, corpus)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
-    split = draw(config, corpus, begun)
+    split = draw(config, corpus, begun, both)
     mean, std = _statistics(corpus.train)
     spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
     task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)

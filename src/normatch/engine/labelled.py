@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import Corpus
+from normatch.engine.rounds import is_in_first_round
 from normatch.engine.run import Run
-from normatch.errors import UserError, reason
+from normatch.errors import UserError, reason, resume_command
 
 __all__ = ["must_be_runs_on", "named_items"]
 
@@ -44,7 +45,13 @@ def must_be_runs_on(places: Sequence[Path], corpus: Corpus) -> None:
 
 def _items(place: Path) -> Indices:
     if place.is_dir():
-        return Run.open(place).split.labelled
+        run = Run.open(place)
+        if is_in_first_round(run.config, run.split):
+            raise UserError(
+                f"labelled is {place}, a run whose labels are not all chosen yet: continue it with "
+                f"{resume_command(place)}"
+            )
+        return run.split.labelled
     try:
         found = _array(place) if place.suffix.lower() == ".npy" else _text(place)
     except (OSError, ValueError, csv.Error) as error:

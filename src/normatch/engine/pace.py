@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from normatch.engine.job import Job
+from normatch.engine.rounds import SHARE
 from normatch.engine.timing import WARM_UP, seconds_of, stepping, wait
 
 __all__ = ["Pace", "pace"]
@@ -22,7 +23,8 @@ SPARE = 0.05
 @dataclass(frozen=True)
 class Pace:
     """Seconds that a run takes to start (up to its first step), per step, and per evaluation, in which the beginning of
-    an epoch is included: by default each epoch has one."""
+    an epoch is included: by default each epoch has one. Where a run has two rounds, a step and an evaluation of the
+    second have their part of the first's added, and the start is that of both."""
 
     start: float
     step: float
@@ -65,6 +67,9 @@ def _measured(job: Job, seconds: float) -> Pace:
         step = _typical(lambda count: seconds_of(loop.step, count, job.runtime), seconds)
         evaluation = seconds_of(loop.examine, 1, job.runtime) + seconds_of(partial(loop.begin_epoch, 1), 1, job.runtime)
         memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
+        if job.config.suggested:
+            # The first network starts and is evaluated like the second, and has a share of its steps.
+            start, step, evaluation = 2 * start, (1 + 1 / SHARE) * step, 2 * evaluation
         return Pace(start, step, evaluation, memory)
 
 

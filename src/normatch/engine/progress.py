@@ -68,8 +68,12 @@ class _Summary:
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
+        self._step = 0
 
-    def update(self, record: Record) -> str:
+    def update(self, step: int, record: Record) -> str:
+        if step < self._step:  # those of another network
+            self._values.clear()
+        self._step = step
         self._values |= {name: value for name, value in record.items() if isinstance(value, float)}
         return "  ".join(
             f"{caption} {form.format(self._values[name])}" for name, caption, form in SHOWN if name in self._values
@@ -95,7 +99,7 @@ class _Bar:
         self._bar.stop()
 
     def __call__(self, step: int, total: int, record: Record) -> None:
-        fields: dict[str, Any] = {"metrics": self._summary.update(record)}
+        fields: dict[str, Any] = {"metrics": self._summary.update(step, record)}
         speed = record.get("steps_per_second")
         if isinstance(speed, float):
             fields["speed"] = f"{speed:.1f} steps/s"
@@ -130,7 +134,7 @@ class Lines:
         self._speed: float | None = None
 
     def __call__(self, step: int, total: int, record: Record) -> None:
-        text = self._summary.update(record)
+        text = self._summary.update(step, record)
         # The record of an evaluation has no speed: keep the last one.
         speed = record.get("steps_per_second")
         self._speed = speed if isinstance(speed, float) else self._speed

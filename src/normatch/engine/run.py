@@ -1,4 +1,4 @@
-"""The folder of a run: plain files, never overwritten."""
+"""The folder of a run: plain files, of which those of a finished run are never overwritten."""
 
 import json
 import os
@@ -77,7 +77,8 @@ WARNING = typing.get_type_hints(Alarm)
 
 class Run:
     """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``warnings.json``, ``checkpoint/``, and once
-    it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
+    it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``. A run of two rounds
+    has that of its first network in ``first/``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,6 +106,10 @@ class Run:
             shutil.rmtree(part, ignore_errors=True)
             raise
         return cls(path)
+
+    def replace_split(self, split: Split, corpus: Corpus) -> None:
+        """Store a split that has more labels than the one before."""
+        write_json(self.path / "split.json", _about(split, corpus) | split.to_json())
 
     @staticmethod
     def must_be_new(path: Path) -> None:

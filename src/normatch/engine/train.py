@@ -1,5 +1,6 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -8,18 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normatch.columns import counted
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import Corpus, Reading, sources
 from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
 from normatch.engine import checkpoint
-from normatch.engine.job import Job, open_corpus, prepare
+from normatch.engine.job import Job, open_corpus, prepare, with_test_set
 from normatch.engine.loop import Loop, Turns, accuracy
 from normatch.engine.machine import stamp
 from normatch.engine.predictions import PREDICTIONS, write_predictions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import RunRecorder
+from normatch.engine.rounds import FIRST, first_round, is_in_first_round, labels_of_both
 from normatch.engine.run import Run
+from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.files import write_json
 from normatch.inference import logits
@@ -59,12 +63,15 @@ def train(
     path = run_folder(config, out)
     if not resume:
         Run.must_be_new(path)
-        job = prepare(config, corpus or open_corpus(config, reading))
+        corpus = corpus or open_corpus(config, reading)
+        job = prepare(config, corpus)
         # Not earlier: a message about data that is not found quotes it as it was given.
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
-            _train(run, job, None, progress, turns, new=True)
+            if config.suggested:
+                job = _second_round(run, stored, corpus, progress, turns, new=True)
+            _train(run, job, None, progress, turns, new=not config.suggested)
         return run
     run = Run.open(path)
     if config.backbone == "auto":
@@ -76,8 +83,11 @@ def train(
     else:
         with run.alone():
             saved = checkpoint.load_latest(path / "checkpoint")
-            job = prepare(config, corpus or open_corpus(config, reading), pretrained=saved is None, begun=run.split)
+            corpus = corpus or open_corpus(config, reading)
+            job = prepare(config, corpus, pretrained=saved is None, begun=run.split)
             _must_be_unchanged(run, job, saved)
+            if is_in_first_round(config, job.split):
+                job = _second_round(run, config, corpus, progress, turns)
             _train(run, job, saved, progress, turns)
     return run
 
@@ -99,6 +109,33 @@ def with_absolute_paths(config: Config) -> Config:
         labelled=tuple(map(absolute, config.labelled)),
         **{name: None if place is None else absolute(place) for name, place in places.items()},
     )
+
+
+def _second_round(
+    run: Run, config: Config, corpus: Corpus, progress: Progress, turns: Turns | None, *, new: bool = False
+) -> Job:
+    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests.
+
+    The folder of a ``new`` run whose first network fails before its first step is removed, as in :func:`_train`.
+    """
+    first = Run(run.path / FIRST)
+    if not first.finished:
+        begun, shorter = first.path.exists(), first_round(config)
+        progress.note(f"the first network: {counted(shorter.labels or 0, 'label')}, {counted(shorter.steps, 'step')}")
+        try:
+            train(shorter, first.path, resume=begun, progress=progress, corpus=corpus, turns=turns)
+        except Exception:
+            if new and not first.path.exists():
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        # A step is part of a reference cycle; uncollected, its items would occupy the device during the second round.
+        gc.collect()
+    with progress.busy("choosing labels"), Runtime.of(config).scope():
+        both = labels_of_both(config, first, with_test_set(config, corpus))
+    progress.note(f"the second network, with {counted(len(both), 'label')}")
+    job = prepare(config, corpus, both=both)
+    run.replace_split(job.split, job.corpus)
+    return job
 
 
 def _train(
@@ -123,7 +160,7 @@ def _train(
                 done, state = saved
                 loop.step.load(state, done)
             run.forget_after(loop.step.done)
-            loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run)
             loop.diagnosis.replay(run.metrics())
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)
@@ -137,6 +174,12 @@ def _train(
                 ) from error
             raise
         _finish(run, loop)
+
+
+def _before(run: Run) -> float:
+    """Seconds of the first network, where there is one: they are part of the run's."""
+    first = Run(run.path / FIRST)
+    return float(first.result["seconds"]) if first.finished else 0.0
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

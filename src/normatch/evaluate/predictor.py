@@ -97,11 +97,6 @@ class Predictor:
             parts = [self.model.features(x).float().cpu() for _, x in self._batches(self._items(inputs), batch)]
         return torch.cat([torch.empty(0, self.model.backbone.features), *parts]).numpy()
 
-    def proba_of_features(self, z: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(N, K) probabilities of each class of inputs with the features ``z``."""
-        with torch.inference_mode():
-            return _array(self.model.head(torch.from_numpy(z).to(self.model.normalise.mean.device)).float().softmax(1))
-
     def label(self, inputs: Inputs, batch: int | None = None, *, on_bad: OnBad = "stop") -> list[Prediction]:
         """The full prediction for each input, including that of the flow.
 

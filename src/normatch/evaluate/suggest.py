@@ -13,24 +13,17 @@ from normatch.columns import counted
 from normatch.command import command_of
 from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.reading import DEFAULT
-from normatch.data.selected import Inputs, Selected
 from normatch.device import Device
 from normatch.engine.job import open_corpus, with_test_set
+from normatch.engine.kinds import of_new_kinds
 from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
-from normatch.evaluate.kinds import one_of_each_kind
-from normatch.evaluate.predictor import Predictor, load
+from normatch.evaluate.predictor import load
 from normatch.evaluate.table import must_be_a_table, written
 from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
-from normatch.seeding import sample
 
-__all__ = ["Suggestion", "Suggestions", "of_new_kinds", "suggest", "suggest_to"]
-
-Indices = NDArray[np.int64]
-
-MOST, MOST_LABELLED = 20_000, 5_000
-"""Items without and with a label that are looked at; of more, so many are drawn by the seed."""
+__all__ = ["Suggestion", "Suggestions", "suggest", "suggest_to"]
 
 
 class Suggestion(NamedTuple):
@@ -90,33 +83,13 @@ def suggest(
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):
         raise UserError(f"{path} has no item without a label: add some to the data, and train again")
-    chosen, sizes, doubts = of_new_kinds(model, corpus.train.inputs, labelled, free, labels, seed)
+    chosen, sizes, doubts = of_new_kinds(model.model, corpus.train.inputs, labelled, free, labels, seed)
     items = corpus.train.subset(chosen)
     p = model.predict_proba(items.inputs)
     names = chosen.tolist() if items.files is None else items.files.tolist()
     guesses = [model.classes[k] for k in p.argmax(1)]
     rows = map(Suggestion, names, guesses, p.max(1).tolist(), sizes, doubts)
     return Suggestions(list(rows), items, len(free))
-
-
-def of_new_kinds(
-    model: Predictor, inputs: Inputs, labelled: Indices, free: Indices, count: int, seed: int
-) -> tuple[Indices, list[int], list[float]]:
-    """Of the ``free`` positions in ``inputs``, one of each kind that has no ``labelled`` one, those first of whose kind
-    most are in doubt; how many are of its kind, and in doubt. What has features of a similar direction is of one kind.
-    """
-    labelled, free = _some(labelled, MOST_LABELLED, seed), _some(free, MOST, seed)
-    places = np.concatenate([labelled, free])
-    # Not copied: the inputs may be a memory-mapped file that is larger than the memory.
-    z = model.features(Selected.of(inputs).at(places))
-    doubt = 1 - model.proba_of_features(z).max(1)
-    directions = z / np.linalg.norm(z, axis=1, keepdims=True).clip(min=np.finfo(z.dtype).tiny)
-    chosen, kinds = one_of_each_kind(directions, count, np.arange(len(labelled)), worth=doubt, seed=seed)
-    return places[chosen], [len(kind) for kind in kinds], [float(doubt[kind].sum()) for kind in kinds]
-
-
-def _some(positions: Indices, most: int, seed: int) -> Indices:
-    return positions[sample(len(positions), most, seed, "suggest")]
 
 
 def suggest_to(
@@ -151,5 +124,5 @@ def _command_with_more(path: Path, table: Path, count: int, moved: Moved) -> str
     """The command line of the same run with these labels as well, on the data where it is now."""
     run = Run.open(path)
     labels = len(run.split.labelled) + count
-    config = moved.applied_to(run.config).replace(labelled=(path, table), labels=labels, fold=None)
+    config = moved.applied_to(run.config).replace(labelled=(path, table), labels=labels, fold=None, suggested=0)
     return f"{command_of(config)} --out {shlex.quote(f'{path}-{labels}')}"

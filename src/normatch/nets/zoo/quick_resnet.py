@@ -21,9 +21,9 @@ class QuickResNet(Backbone):
     .. math:: y = a(B(P(W_0 * x))), \quad x' = y + a(B_2(W_2 * a(B_1(W_1 * y))))
 
     is a stage, with :math:`P` the maximum of 2×2 pixels, :math:`B` batch norm and :math:`a` a leaky ReLU of slope 0.1.
-    It follows David Page's ResNet-9 (“How to train your ResNet”, 2018), but every stage has its residual pair, at half
-    the width. With a fifth of WRN-28-2's layers at full resolution it makes more steps in a minute, and in equal time
-    becomes more accurate (docs/results.md).
+    It follows David Page's ResNet-9 (“How to train your ResNet”, 2018), but every stage has its residual pair, and
+    ``quick-resnet`` half the width. With a fifth of WRN-28-2's layers at full resolution it makes more steps in a
+    minute, and in equal time becomes more accurate; more channels pay if Muon trains them (docs/results.md).
 
     Arguments:
         channels: The channels of the images.
@@ -78,14 +78,19 @@ class _Layer(nn.Module):
         return max_pool2d(x, 2) if self.halve else x
 
 
-register(
-    BackboneSpec(
-        name="quick-resnet",
-        summary="ten wide convolutions, 256 features; accurate within minutes on a GPU",
-        shapes=ImageShapes(8, 64),
-        build=lambda shape, momentum: QuickResNet(shape[0], norm_momentum=momentum),
-        norm_momentum=0.01,
-        partial=True,
-        muon=True,
+def _register(name: str, summary: str, widths: Sequence[int]) -> None:
+    register(
+        BackboneSpec(
+            name=name,
+            summary=summary,
+            shapes=ImageShapes(8, 64),
+            build=lambda shape, momentum: QuickResNet(shape[0], widths, momentum),
+            norm_momentum=0.01,
+            partial=True,
+            muon=True,
+        )
     )
-)
+
+
+_register("quick-resnet", "ten wide convolutions, 256 features; accurate within minutes on a GPU", (32, 64, 128, 256))
+_register("quick-resnet-wide", "the same with 512 features and five times the weights, for Muon", (32, 128, 384, 512))

@@ -3,16 +3,45 @@
 import warnings
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from normatch.seeding import derive
+from normatch.data.selected import Inputs, Selected
+from normatch.inference import features
+from normatch.model import Model
+from normatch.seeding import derive, sample
 
-__all__ = ["one_of_each_kind"]
+__all__ = ["of_new_kinds", "one_of_each_kind"]
 
 Indices = NDArray[np.int64]
 
+MOST, MOST_LABELLED = 20_000, 5_000
+"""Items without and with a label that are looked at; of more, so many are drawn by the seed."""
+
 STARTS, FEW = 4, 200
 """k-means is started so often, and the closest clusters are taken; once for more than so FEW clusters, to save time."""
+
+
+def of_new_kinds(
+    model: Model, inputs: Inputs, labelled: Indices, free: Indices, count: int, seed: int
+) -> tuple[Indices, list[int], list[float]]:
+    """Of the ``free`` positions in ``inputs``, one of each kind that has no ``labelled`` one, those first of whose kind
+    most are in doubt; how many are of its kind, and in doubt. What has features of a similar direction is of one kind.
+    """
+    labelled, free = _some(labelled, MOST_LABELLED, seed), _some(free, MOST, seed)
+    places = np.concatenate([labelled, free])
+    # Not copied: the inputs may be a memory-mapped file that is larger than the memory.
+    z = features(model.eval(), Selected.of(inputs).at(places))
+    with torch.no_grad():
+        doubt = 1 - model.head(z).float().softmax(1).amax(1).cpu().numpy()
+    x = z.cpu().numpy()
+    directions = x / np.linalg.norm(x, axis=1, keepdims=True).clip(min=np.finfo(x.dtype).tiny)
+    chosen, kinds = one_of_each_kind(directions, count, np.arange(len(labelled)), worth=doubt, seed=seed)
+    return places[chosen], [len(kind) for kind in kinds], [float(doubt[kind].sum()) for kind in kinds]
+
+
+def _some(positions: Indices, most: int, seed: int) -> Indices:
+    return positions[sample(len(positions), most, seed, "suggest")]
 
 
 def one_of_each_kind(
@@ -32,12 +61,14 @@ def one_of_each_kind(
     """
     from sklearn.cluster import KMeans  # a second of import that only this needs
     from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
 
     labelled = np.zeros(0, np.int64) if labelled is None else labelled
     clusters = min(len(labelled) + count, len(np.unique(x, axis=0)))
     starts = STARTS if clusters <= FEW else 1
     k_means = KMeans(clusters, n_init=starts, random_state=derive(seed, "kinds") % 2**32)
-    with warnings.catch_warnings():
+    # In several threads, sums depend on their number and timing, and with them what is chosen.
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)  # different items that are equal to its rounding
         cluster = k_means.fit_predict(x)
     total = np.bincount(cluster, worth, minlength=clusters)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from normatch.evaluate.kinds import one_of_each_kind
+from normatch.engine.kinds import one_of_each_kind
 
 SIZES = (5, 30, 10, 20, 15)
 
