@@ -314,6 +314,20 @@ def small() -> str:
     return markdown(rows)
 
 
+def asked() -> str:
+    """Such photographs with labels by chance, and half of them suggested by a first network."""
+    runs = read_json(RESULTS / "chosen-pictures.json")["runs"]
+    rows = [["labels", "by chance", "half suggested", "each seed"]]
+    for labels in sorted({run["labels"] for run in runs}):
+        ways = [
+            [100 * run["accuracy"] for run in runs if (run["labels"], run["way"]) == (labels, way)]
+            for way in ("chance", "suggested")
+        ]
+        each = (f"{before:.1f} → {after:.1f}" for before, after in zip(*ways, strict=True))
+        rows.append([str(labels), *map(mean_and_spread, ways), ", ".join(each)])
+    return markdown(rows)
+
+
 def _searched() -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = read_json(RESULTS / "cifar10-fast-choices.json")["runs"]
     return runs
@@ -412,7 +426,7 @@ def paper() -> str:
 OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested, optimisers, advised)
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table
-    for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, small, speed, views, paper)
+    for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, small, asked, speed, views, paper)
 }
 
 

@@ -609,6 +609,24 @@ def claims_of_small_pictures() -> Iterator[str]:
     yield f"with 400 it is {-max(many):.1f} to {-min(many):.1f} behind on each"
 
 
+def claims_of_asked() -> Iterator[str]:
+    runs = read_json(RESULTS / "chosen-pictures.json")["runs"]
+    few, many = (
+        [
+            100 * (after["accuracy"] - before["accuracy"])
+            for before in runs
+            for after in runs
+            if (before["labels"], before["way"], after["way"]) == (labels, "chance", "suggested")
+            and (after["labels"], after["seed"]) == (labels, before["seed"])
+        ]
+        for labels in (100, 400)
+    )
+    assert len(few) == len(many) == 3
+    for gains, labels in ((few, 100), (many, 400)):
+        mean, low, high = interval(gains)
+        yield f"{signed(mean)} points with {labels} labels (95 % interval {signed(low)} to {signed(high)})"
+
+
 def claims_of_fits() -> Iterator[str]:
     runs = read_json(RESULTS / "fits.json")["runs"]
     short = "sgd, as many steps"
@@ -711,6 +729,7 @@ CLAIMS = (
     claims_of_suggested,
     claims_of_optimisers,
     claims_of_small_pictures,
+    claims_of_asked,
     claims_of_fits,
     claims_of_few_labels,
 )
