@@ -30,17 +30,15 @@ def drawn_labels(config: Config) -> int:
 def first_round(config: Config) -> Config:
     """The config of the first network: the drawn labels, and a seventh of steps, epoch and intervals."""
 
-    def shorter(steps: int | None) -> int | None:
-        return None if steps is None else max(1, steps // SHARE)
-
-    steps = max(1, config.steps // SHARE)
+    intervals = ("steps", "epoch", "evaluate_every", "checkpoint_every")
+    given = {name: steps for name in intervals if (steps := getattr(config, name)) is not None}
+    shorter = {name: max(1, steps // SHARE) for name, steps in given.items()}
     return config.replace(
         name=f"{config.name}-{FIRST}",
         labels=drawn_labels(config),
         suggested=0,
-        steps=steps,
-        log_every=min(config.log_every, max(1, steps // LINES)),
-        **{name: shorter(getattr(config, name)) for name in ("epoch", "evaluate_every", "checkpoint_every")},
+        log_every=min(config.log_every, max(1, shorter["steps"] // LINES)),
+        **shorter,
     )
 
 

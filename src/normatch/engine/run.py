@@ -99,7 +99,7 @@ class Run:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         try:
             write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            write_json(part / "split.json", _about(split, corpus) | split.to_json())
+            cls(part).write_split(split, corpus)
             (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:
@@ -107,8 +107,8 @@ class Run:
             raise
         return cls(path)
 
-    def replace_split(self, split: Split, corpus: Corpus) -> None:
-        """Store a split that has more labels than the one before."""
+    def write_split(self, split: Split, corpus: Corpus | None) -> None:
+        """Store the split, and what is known of its data: when the run is made, and again when labels are suggested."""
         write_json(self.path / "split.json", _about(split, corpus) | split.to_json())
 
     @staticmethod

@@ -134,7 +134,7 @@ def _second_round(
         both = labels_of_both(config, first, with_test_set(config, corpus))
     progress.note(f"the second network, with {counted(len(both), 'label')}")
     job = prepare(config, corpus, both=both)
-    run.replace_split(job.split, job.corpus)
+    run.write_split(job.split, job.corpus)
     return job
 
 
