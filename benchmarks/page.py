@@ -79,7 +79,7 @@ CHOICES = {
     "soft-then-adaptive": "soft for 60 % of the run, then one-hot with adaptive weights",
 }
 VARIANTS = {
-    "soft-then-adaptive": "the recipe's choice",
+    "soft-then-adaptive": "the first recipe's choice",
     "decay-1e-3": "weight decay 0.001",
     "decide-0.4": "one-hot after 40 % of the run",
     "taught": "pseudo-labels of the averaged weights",
@@ -120,7 +120,7 @@ DEEPER = {
     "wrn-28-2-adaptive": "WRN-28-2; one-hot, strongly augmented labels, adaptive weights from the start",
 }
 SUCCESSION = {
-    "three-ops": "the predecessor: `quick-resnet`, the recipe's choice",
+    "three-ops": "the predecessor: `quick-resnet`, the first recipe's choice",
     "successor": "WRN-28-2, told for 40 % of the run, soft until 60 %",
     "successor-adaptive": "WRN-28-2, told for 40 % of the run",
     "successor-adaptive-early": "WRN-28-2, told for 15 % of the run",
@@ -238,7 +238,7 @@ def fast() -> str:
 
 
 def variants() -> str:
-    """Changes of the choice that became the recipe."""
+    """Changes of the choice that became the first recipe."""
     return _search(VARIANTS, _is_variant)
 
 

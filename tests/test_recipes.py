@@ -13,15 +13,18 @@ PAPER: dict[str, Any] = {
     "method": "normatch",
     "test_share": 0.0,
     "fold": None,
+    "suggested": 0,
     "backbone": "wrn-28-2",
     "norm_momentum": None,
     "augment.flip": True,
+    "augment.ops": 2,
     "steps": 1024 * 1024,
     "epoch": 1024,
     "batch": 64,
     "ratio": 7,
     "optim.lr": 0.03,
     "optim.weight_decay": 5e-4,
+    "optim.muon": 0.0,
     "ema": 0.999,
     "ema_ramp": False,
     "seed": 0,
@@ -45,9 +48,13 @@ DIGITS = {
     "settings.passes": "split",
 }
 FAST = {
-    "backbone": "quick-resnet",
-    "steps": 96 * 1024,
+    "suggested": 20,
+    "backbone": "quick-resnet-wide",
+    "augment.ops": 3,
+    "steps": 48 * 1024,
+    "epoch": 512,
     "optim.lr": 0.1,
+    "optim.muon": 0.015,
     "optim.cosine": 0.5,
     "settings.passes": "shared",
     "settings.decide_after": 0.6,
@@ -101,6 +108,14 @@ def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int]
     config = build(1000, 5)
     assert (config.labels, config.seed) == (1000, 5)
     assert "1000" in config.name.split("-")
+
+
+@pytest.mark.parametrize(("labels", "suggested"), [(10, 0), (20, 10), (40, 20), (250, 120), (4000, 2000)])
+def test_the_fast_recipe_draws_as_many_labels_of_each_class(labels: int, suggested: int) -> None:
+    config = cifar10_fast(labels)
+    config.check()
+    assert config.suggested == suggested
+    assert (labels - suggested) % 10 == 0
 
 
 def test_stl10_takes_another_fold_and_another_seed() -> None:

@@ -42,16 +42,19 @@ def cifar10(labels: int = 40, seed: int = 0) -> Config:
 
 
 def cifar10_fast(labels: int = 40, seed: int = 0) -> Config:
-    """CIFAR-10 in six minutes of an H200: a quicker network, larger steps, pseudo-labels that become one-hot."""
+    """CIFAR-10 within ten minutes of an H200: a wide network of few layers, Muon, half of the labels suggested."""
     return Config(
         name=f"cifar10-{labels}-fast",
         data="cifar10",
         labels=labels,
         seed=seed,
-        backbone="quick-resnet",
+        suggested=labels // 20 * 10,  # half, and as many drawn of each class
+        backbone="quick-resnet-wide",
         settings=NorMatchSettings(decide_after=0.6, adaptive=True, passes="shared"),
-        steps=96 * 1024,
-        optim=OptimConfig(lr=0.1, cosine=0.5),
+        augment=AugmentConfig(ops=3),
+        steps=48 * 1024,
+        epoch=512,
+        optim=OptimConfig(lr=0.1, cosine=0.5, muon=0.015),
         evaluate_every=4 * 1024,
         checkpoint_every=8 * 1024,
     )

@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from normatch.data import UNKNOWN, Corpus
 from normatch.engine import Run, train
 from normatch.engine.job import open_corpus, prepare
 from normatch.engine.pace import pace
-from normatch.engine.rounds import FIRST, SHARE, first_round
+from normatch.engine.rounds import FIRST, SHARE, first_round, labels_of_both
 from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.evaluate.suggest import suggest
@@ -60,6 +61,18 @@ def test_the_others_are_its_suggestions(config: Config, run: Run) -> None:
 def test_its_time_is_part_of_the_runs(run: Run) -> None:
     before = Run.open(run.path / FIRST).result["seconds"]
     assert before < next(run.metrics())["seconds"] <= run.result["seconds"]
+
+
+def test_so_is_the_time_in_which_labels_are_chosen(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def patiently(*given: Any) -> Any:
+        time.sleep(2)
+        return labels_of_both(*given)
+
+    monkeypatch.setattr(sys.modules[train.__module__], "labels_of_both", patiently)
+    run = train(config, tmp_path / "run")
+    assert next(run.metrics())["seconds"] > Run.open(run.path / FIRST).result["seconds"] + 2
 
 
 def test_the_second_network_is_that_of_a_run_with_these_labels(config: Config, run: Run, tmp_path: Path) -> None:

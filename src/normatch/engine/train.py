@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,10 @@ def train(
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
+            choosing = 0.0
             if config.suggested:
-                job = _second_round(run, stored, corpus, progress, turns, new=True)
-            _train(run, job, None, progress, turns, new=not config.suggested)
+                job, choosing = _second_round(run, stored, corpus, progress, turns, new=True)
+            _train(run, job, None, progress, turns, choosing, new=not config.suggested)
         return run
     run = Run.open(path)
     if config.backbone == "auto":
@@ -86,9 +88,10 @@ def train(
             corpus = corpus or open_corpus(config, reading)
             job = prepare(config, corpus, pretrained=saved is None, begun=run.split)
             _must_be_unchanged(run, job, saved)
+            choosing = 0.0
             if is_in_first_round(config, job.split):
-                job = _second_round(run, config, corpus, progress, turns)
-            _train(run, job, saved, progress, turns)
+                job, choosing = _second_round(run, config, corpus, progress, turns)
+            _train(run, job, saved, progress, turns, choosing)
     return run
 
 
@@ -113,8 +116,9 @@ def with_absolute_paths(config: Config) -> Config:
 
 def _second_round(
     run: Run, config: Config, corpus: Corpus, progress: Progress, turns: Turns | None, *, new: bool = False
-) -> Job:
-    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests.
+) -> tuple[Job, float]:
+    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests; with the
+    seconds in which it chose them.
 
     The folder of a ``new`` run whose first network fails before its first step is removed, as in :func:`_train`.
     """
@@ -130,12 +134,14 @@ def _second_round(
             raise
         # A step is part of a reference cycle; uncollected, its items would occupy the device during the second round.
         gc.collect()
+    before = time.perf_counter()
     with progress.busy("choosing labels"), Runtime.of(config).scope():
         both = labels_of_both(config, first, with_test_set(config, corpus))
+    choosing = time.perf_counter() - before
     progress.note(f"the second network, with {counted(len(both), 'label')}")
     job = prepare(config, corpus, both=both)
     run.write_split(job.split, job.corpus)
-    return job
+    return job, choosing
 
 
 def _train(
@@ -144,10 +150,12 @@ def _train(
     saved: tuple[int, dict[str, Tensor]] | None,
     progress: Progress,
     turns: Turns | None,
+    choosing: float,
     *,
     new: bool = False,
 ) -> None:
-    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
+    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run, whose
+    time has the seconds of ``choosing`` labels in it.
 
     The folder of a ``new`` run that fails before its first step is done is removed: it holds nothing, and would refuse
     the next attempt.
@@ -160,7 +168,7 @@ def _train(
                 done, state = saved
                 loop.step.load(state, done)
             run.forget_after(loop.step.done)
-            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run)
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run) + choosing
             loop.diagnosis.replay(run.metrics())
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)

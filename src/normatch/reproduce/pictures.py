@@ -89,8 +89,9 @@ def _curves(filled: Filled) -> tuple[str, str] | None:
 
 
 def _learning(filled: Filled) -> tuple[str, str] | None:
-    """Test accuracy over the steps, a curve for each label seed of the longest runs, and where the paper's ends."""
-    (row,) = filled.study.rows
+    """Test accuracy over the steps in the first row, a curve for each label seed of its longest runs, and where the
+    paper's ends."""
+    row = filled.study.rows[0]
     answer = next((found for found in filled.answers(row.cells[0].trial) if found.values()), None)
     if answer is None:
         return None
@@ -105,8 +106,8 @@ def _learning(filled: Filled) -> tuple[str, str] | None:
     series.append(Series("the paper's, after 1024 epochs", [(0, paper), (answer.steps, paper)], "grey", "6 3"))
     minutes = [f"{result.seconds / 60:.1f}" for result in ended]
     said = (
-        f"Test accuracy over {counted(answer.steps, 'step')}, label seed by label seed in {', '.join(minutes)} minutes "
-        "with compilation and evaluations."
+        f"Test accuracy over {counted(answer.steps, 'step')} of the first row, label seed by label seed in "
+        f"{', '.join(minutes)} minutes with compilation and evaluations."
     )
     return alone(line_chart(filled.study.title, series, shares=True, low=0, high=1), series), said
 
