@@ -1,8 +1,8 @@
 """What the runs of cifar10-40-fast get wrong on the test images, and the horses that the second takes for cats.
 
 python benchmarks/errors.py RUN RUN RUN --took 505 513 515 --data-root data reads the folders of finished runs, label
-seeds 0 to 2, and the seconds that `normatch reproduce fast --seeds N` took from start to end; it writes
-benchmarks/results/cifar10-40-fast-errors.json and draws docs/pictures/cifar10-horses.jpg.
+seeds 0 to 2, and the seconds that `normatch reproduce fast --only fast-normatch --seeds N` took from start to end; it
+writes benchmarks/results/cifar10-40-fast-errors.json and draws docs/pictures/cifar10-horses.jpg.
 """
 
 import argparse

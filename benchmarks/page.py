@@ -169,6 +169,15 @@ WHICH = {
     "half each class, half disputed": "half of each class by chance; then where head and flow disagree",
 }
 
+ASKING = {
+    "chance": "as many of each class, by chance",
+    "kinds": "one of each kind without a label, as `normatch suggest` asks",
+    "finer kinds": "the same of twice as many kinds",
+    "covering": "what brings all digits nearest to a labelled one, greedily",
+    "covering, in doubt": "the same, each digit counted by its doubt",
+    "kinds, twice": "one of each kind, five by a first network and five by a second",
+}
+
 
 def digits() -> str:
     picture.draw(DOCS / "pictures" / "digits-40.svg")
@@ -196,6 +205,15 @@ def which() -> str:
             some = f" ({len(known)} of {len(mine)})" if len(known) < len(mine) else ""
             cells.append(f"{mean_and_spread(known) if known else ''}{some}")
         rows.append([name, *cells])
+    return markdown(rows)
+
+
+def asking() -> str:
+    """Ways in which a short first network asks for the other half of the labels."""
+    runs = read_json(RESULTS / "digits-how-to-ask.json")["runs"]
+    rows = [["the other ten labels", "test accuracy (%)"]]
+    for way, name in ASKING.items():
+        rows.append([name, mean_and_spread([100 * run["accuracy"] for run in runs if run["way"] == way])])
     return markdown(rows)
 
 
@@ -426,7 +444,7 @@ def paper() -> str:
 OF_THE_SEARCH = (fast, variants, ceilings, deeper, succession, suggested, optimisers, advised)
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table
-    for table in (digits, which, features, passes, ways, *OF_THE_SEARCH, small, asked, speed, views, paper)
+    for table in (digits, which, asking, features, passes, ways, *OF_THE_SEARCH, small, asked, speed, views, paper)
 }
 
 

@@ -158,9 +158,9 @@ class Config:
         if self.suggested:
             _must("suggested", self.suggested, self.labels is not None, "labels as well, the number of all")
             fewer = self.labels is not None and self.suggested < self.labels
-            _must("suggested", self.suggested, fewer, f"fewer than the labels, which are {self.labels}")
+            _must("suggested", self.suggested, fewer, f"fewer than the labels, which are {self.labels}, or 0")
             alone = self.fold is None and not self.labelled
-            _must("suggested", self.suggested, alone, "either it, or labelled or fold: all say which labels are used")
+            _must("suggested", self.suggested, alone, "0, or neither labelled nor fold: all say which labels are used")
         _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 
     def replace(self, **changes: Any) -> "Config":

@@ -23,10 +23,11 @@ from normatch.data import UNKNOWN, Corpus
 from normatch.engine import Run, train
 from normatch.engine.job import open_corpus, prepare
 from normatch.engine.pace import pace
-from normatch.engine.rounds import FIRST, SHARE, first_round, labels_of_both
+from normatch.engine.rounds import CHOSEN, FIRST, SHARE, first_round, labels_of_both
 from normatch.engine.step import Step
 from normatch.errors import UserError
 from normatch.evaluate.suggest import suggest
+from normatch.files import read_object
 from normatch.methods import methods
 
 
@@ -63,16 +64,33 @@ def test_its_time_is_part_of_the_runs(run: Run) -> None:
     assert before < next(run.metrics())["seconds"] <= run.result["seconds"]
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 def test_so_is_the_time_in_which_labels_are_chosen(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def patiently(*given: Any) -> Any:
         time.sleep(2)
         return labels_of_both(*given)
 
+    step = Step.__call__
+
+    def interrupted(self: Step) -> None:
+        if (tmp_path / "run" / FIRST / CHOSEN).exists():
+            raise KeyboardInterrupt
+        step(self)
+
     monkeypatch.setattr(sys.modules[train.__module__], "labels_of_both", patiently)
-    run = train(config, tmp_path / "run")
-    assert next(run.metrics())["seconds"] > Run.open(run.path / FIRST).result["seconds"] + 2
+    if stopped:  # before the second network has made a step
+        with monkeypatch.context() as patch:
+            patch.setattr(Step, "__call__", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                train(config, tmp_path / "run")
+    run = train(config, tmp_path / "run", resume=stopped)
+    first = Run.open(run.path / FIRST)
+    assert next(run.metrics())["seconds"] > first.result["seconds"] + 2
+    chosen = read_object(first.path / CHOSEN)
+    assert chosen["seconds"] > 2
+    assert sorted([*chosen["items"], *first.split.labelled.tolist()]) == run.split.labelled.tolist()
 
 
 def test_the_second_network_is_that_of_a_run_with_these_labels(config: Config, run: Run, tmp_path: Path) -> None:
@@ -234,7 +252,11 @@ def test_the_pace_counts_both(config: Config, monkeypatch: pytest.MonkeyPatch) -
     one, both = (pace(prepare(each)) for each in (config.replace(suggested=0), config))
     assert both.step == pytest.approx(0.8)
     assert both.evaluation == pytest.approx(2 * one.evaluation)
-    assert both.start == 2 * one.start > 0
+    assert both.choosing == 1.273  # the clock moves by a second, in which 1,000 of 1,273 items are looked at
+    assert both.start == 2 * one.start + 1.273
+    alone = both.of_one_network()
+    assert dataclasses.astuple(alone) == pytest.approx(dataclasses.astuple(one))
+    assert one.of_one_network() is one
 
 
 def unlabelled(corpus: Corpus, count: int) -> Corpus:
@@ -256,9 +278,9 @@ def test_items_without_labels_cannot_be_looked_up(config: Config, tmp_path: Path
     ("changes", "said"),
     [
         ({"suggested": -1}, "suggested is -1: give a whole number that is not negative"),
-        ({"suggested": 30}, "suggested is 30: give fewer than the labels, which are 30"),
+        ({"suggested": 30}, "suggested is 30: give fewer than the labels, which are 30, or 0"),
         ({"labels": None}, "suggested is 10: give labels as well, the number of all"),
-        ({"fold": 0}, "suggested is 10: give either it, or labelled or fold: all say which labels are used"),
+        ({"fold": 0}, "suggested is 10: give 0, or neither labelled nor fold: all say which labels are used"),
         (
             {"suggested": 15},
             "suggested is 15, which leaves 15 of 30 labels for the first network: leave it a multiple of the 10 "
@@ -267,7 +289,7 @@ def test_items_without_labels_cannot_be_looked_up(config: Config, tmp_path: Path
         (
             {"suggested": 25},
             "suggested is 25, which leaves 5 of 30 labels for the first network: leave it a multiple of the 10 "
-            "classes with more labels",
+            "classes, such as suggested 20",
         ),
         (
             {"labels": 1430, "suggested": 1420, "validation": 0.0, "include_labelled": False},

@@ -11,8 +11,8 @@ import pytest
 from normatch.config import Config
 from normatch.engine import Job, checkpoint
 from normatch.engine.pace import Pace
-from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
+from normatch.recipes import digits
 from normatch.reproduce import estimate
 from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned
@@ -36,12 +36,26 @@ def test_the_time_left_is_a_start_the_steps_to_go_and_their_evaluations(
     assert paces.seconds_left(planned) == 0
 
 
-def test_speeds_that_were_measured_before_memory_was_are_still_known(tmp_path: Path) -> None:
+def test_speeds_of_a_recipe_with_other_numbers_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "pace", lambda job: Pace(1.0, 2.0, 3.0))
     paces = Paces(tmp_path / "pace.json", device="cpu")
-    config = Trial("normatch", "digits-40").config(0, stand_in="digits-40").replace(device="cpu")
-    known = {"start": 1.0, "step": 2.0, "evaluation": 3.0}
-    (tmp_path / "pace.json").write_text(json.dumps({f"digits-40 on {Runtime.of(config).describe()}": known}))
-    assert paces.of("digits-40") == Pace(1.0, 2.0, 3.0, None)
+    assert paces.of("digits-40") == Pace(1.0, 2.0, 3.0)
+    assert paces.knows("digits-40")
+    monkeypatch.setattr(Trial, "config", lambda *_, **__: digits().replace(batch=16))
+    assert not paces.knows("digits-40")
+
+
+def test_a_first_network_is_counted_until_the_second_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(24.0, 0.8, 6.0, None, choosing=4.0))
+    paces = Paces(tmp_path / "pace.json")
+    config = digits().replace(steps=1000, evaluate_every=100)
+    by_chance, both = (
+        Planned(Trial("normatch", "digits-40"), "digits-40", config.replace(suggested=n), tmp_path) for n in (0, 20)
+    )
+    assert paces.seconds_left(by_chance) == pytest.approx(10 + 1000 * 0.7 + 10 * 3)
+    assert paces.seconds_left(both) == pytest.approx(24 + 1000 * 0.8 + 10 * 6)
+    checkpoint.save(tmp_path / "checkpoint", 500, {})
+    assert paces.seconds_left(both) == paces.seconds_left(by_chance) == pytest.approx(10 + 500 * 0.7 + 5 * 3)
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x80"])

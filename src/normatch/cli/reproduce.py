@@ -36,7 +36,7 @@ def verb(
 
     Args:
         name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), fast (the recipe
-            cifar10-40-fast), or all.
+            cifar10-40-fast, also with all labels by chance), or all.
         budget: full: the paper's schedule. 300: at most 300 epochs. quick: a short trial, to see it work. Any other
             number: minutes for each run on this machine (300.0 for 300 minutes). 20480steps: that many steps. The
             schedule is scaled to it.

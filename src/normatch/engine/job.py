@@ -121,11 +121,11 @@ def _must_be_suggestible(config: Config, corpus: Corpus) -> None:
         )
     others, classes = drawn_labels(config), len(corpus.train.classes)
     if others % classes:
-        near = config.suggested + others % classes
-        remedy = f", such as suggested {near}" if near < config.suggested + others else " with more labels"
+        fewer, more = config.suggested + others % classes - classes, config.suggested + others % classes
+        near = more if others > classes else max(fewer, 0)
         raise UserError(
             f"suggested is {config.suggested}, which leaves {others} of {config.labels} labels for the first network: "
-            f"leave it a multiple of the {classes} classes{remedy}"
+            f"leave it a multiple of the {classes} classes, such as suggested {near}"
         )
 
 

@@ -11,7 +11,7 @@ from normatch.inference import features
 from normatch.model import Model
 from normatch.seeding import derive, sample
 
-__all__ = ["of_new_kinds", "one_of_each_kind"]
+__all__ = ["MOST", "of_new_kinds", "one_of_each_kind"]
 
 Indices = NDArray[np.int64]
 

@@ -11,10 +11,12 @@ from normatch.engine.run import Run
 from normatch.seeding import permutation
 from normatch.weights import load_model
 
-__all__ = ["FIRST", "SHARE", "drawn_labels", "first_round", "is_in_first_round", "labels_of_both"]
+__all__ = ["CHOSEN", "FIRST", "SHARE", "drawn_labels", "first_round", "is_in_first_round", "labels_of_both"]
 
 FIRST = "first"
 """Folder of the first network's run, in that of the run."""
+CHOSEN = "chosen.json"
+"""File in that folder: the items for whose labels the first network asked, and in how many seconds it chose them."""
 SHARE = 7
 """The first network has a seventh of the steps."""
 LINES = 20

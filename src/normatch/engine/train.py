@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,11 +23,11 @@ from normatch.engine.machine import stamp
 from normatch.engine.predictions import PREDICTIONS, write_predictions
 from normatch.engine.progress import Progress, quiet
 from normatch.engine.recorder import RunRecorder
-from normatch.engine.rounds import FIRST, first_round, is_in_first_round, labels_of_both
+from normatch.engine.rounds import CHOSEN, FIRST, first_round, is_in_first_round, labels_of_both
 from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
-from normatch.files import write_json
+from normatch.files import read_object, write_json
 from normatch.inference import logits
 from normatch.weights import save_model
 
@@ -70,10 +71,9 @@ def train(
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
-            choosing = 0.0
             if config.suggested:
-                job, choosing = _second_round(run, stored, corpus, progress, turns, new=True)
-            _train(run, job, None, progress, turns, choosing, new=not config.suggested)
+                job = _second_round(run, stored, corpus, progress, turns, new=True)
+            _train(run, job, None, progress, turns, new=not config.suggested)
         return run
     run = Run.open(path)
     if config.backbone == "auto":
@@ -88,10 +88,9 @@ def train(
             corpus = corpus or open_corpus(config, reading)
             job = prepare(config, corpus, pretrained=saved is None, begun=run.split)
             _must_be_unchanged(run, job, saved)
-            choosing = 0.0
             if is_in_first_round(config, job.split):
-                job, choosing = _second_round(run, config, corpus, progress, turns)
-            _train(run, job, saved, progress, turns, choosing)
+                job = _second_round(run, config, corpus, progress, turns)
+            _train(run, job, saved, progress, turns)
     return run
 
 
@@ -116,9 +115,8 @@ def with_absolute_paths(config: Config) -> Config:
 
 def _second_round(
     run: Run, config: Config, corpus: Corpus, progress: Progress, turns: Turns | None, *, new: bool = False
-) -> tuple[Job, float]:
-    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests; with the
-    seconds in which it chose them.
+) -> Job:
+    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests.
 
     The folder of a ``new`` run whose first network fails before its first step is removed, as in :func:`_train`.
     """
@@ -137,11 +135,13 @@ def _second_round(
     before = time.perf_counter()
     with progress.busy("choosing labels"), Runtime.of(config).scope():
         both = labels_of_both(config, first, with_test_set(config, corpus))
-    choosing = time.perf_counter() - before
+    seconds = time.perf_counter() - before
+    chosen = np.setdiff1d(both, first.split.labelled)
+    write_json(first.path / CHOSEN, {"items": chosen.tolist(), "seconds": seconds})
     progress.note(f"the second network, with {counted(len(both), 'label')}")
     job = prepare(config, corpus, both=both)
     run.write_split(job.split, job.corpus)
-    return job, choosing
+    return job
 
 
 def _train(
@@ -150,12 +150,10 @@ def _train(
     saved: tuple[int, dict[str, Tensor]] | None,
     progress: Progress,
     turns: Turns | None,
-    choosing: float,
     *,
     new: bool = False,
 ) -> None:
-    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run, whose
-    time has the seconds of ``choosing`` labels in it.
+    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
 
     The folder of a ``new`` run that fails before its first step is done is removed: it holds nothing, and would refuse
     the next attempt.
@@ -168,7 +166,7 @@ def _train(
                 done, state = saved
                 loop.step.load(state, done)
             run.forget_after(loop.step.done)
-            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run) + choosing
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run)
             loop.diagnosis.replay(run.metrics())
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)
@@ -185,9 +183,9 @@ def _train(
 
 
 def _before(run: Run) -> float:
-    """Seconds of the first network, where there is one: they are part of the run's."""
+    """Seconds of the first network, where there is one, and of choosing labels: they are part of the run's."""
     first = Run(run.path / FIRST)
-    return float(first.result["seconds"]) if first.finished else 0.0
+    return float(first.result["seconds"] + read_object(first.path / CHOSEN)["seconds"]) if first.finished else 0.0
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

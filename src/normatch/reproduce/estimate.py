@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from normatch.reproduce.budget import BETWEEN_EVALUATIONS, EVALUATIONS
 from normatch.reproduce.children import apart
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
+from normatch.reproduce.results import question
 from normatch.reproduce.turns import turn
 
 __all__ = ["Paces"]
@@ -33,12 +35,13 @@ class Paces:
 
     def knows(self, recipe: str) -> bool:
         """Whether it was measured before."""
-        return _key(recipe, Runtime.of(self._config(recipe))) in _known(self._file)
+        config = self._config(recipe)
+        return _key(recipe, config, Runtime.of(config)) in _known(self._file)
 
     def of(self, recipe: str) -> Pace:
         config = self._config(recipe)
         runtime = Runtime.of(config)
-        key = _key(recipe, runtime)
+        key = _key(recipe, config, runtime)
         if key not in _known(self._file):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with turn(self._file.parent, 1, "pace"):
@@ -69,8 +72,10 @@ class Paces:
         """Estimated seconds until a run is finished."""
         if planned.finished:
             return 0.0
-        measured = self.of(planned.recipe)
-        steps = planned.config.steps - planned.steps_done()
+        measured, done = self.of(planned.recipe), planned.steps_done()
+        if done or not planned.config.suggested:
+            measured = measured.of_one_network()
+        steps = planned.config.steps - done
         every = planned.config.evaluate_every or planned.config.epoch
         return measured.start + steps * measured.step + math.ceil(steps / every) * measured.evaluation
 
@@ -78,8 +83,9 @@ class Paces:
         return Trial("normatch", recipe).config(0, stand_in=recipe).replace(**self._where)
 
 
-def _key(recipe: str, runtime: Runtime) -> str:
-    return f"{recipe} on {runtime.describe()}"
+def _key(recipe: str, config: Config, runtime: Runtime) -> str:
+    """The recipe, its numbers, which another version may have changed, and the hardware."""
+    return f"{recipe} ({zlib.crc32(question(config).encode()):08x}) on {runtime.describe()}"
 
 
 def _measure(config: Config, file: Path, key: str) -> None:

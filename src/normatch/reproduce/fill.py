@@ -164,7 +164,8 @@ class Filled:
                 if reached is not None and (start := base_values.get(seed)) is not None
             ]
             if each:
-                yield Gain(row.name, _paper_gain(base, cell), answer.steps, tuple(each))
+                paper = None if first.borrowed or row.borrowed else _paper_gain(base, cell)
+                yield Gain(row.name, paper, answer.steps, tuple(each))
 
 
 def _paper_gain(base: Cell, cell: Cell) -> float | None:

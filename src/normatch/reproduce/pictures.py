@@ -107,7 +107,7 @@ def _learning(filled: Filled) -> tuple[str, str] | None:
     minutes = [f"{result.seconds / 60:.1f}" for result in ended]
     said = (
         f"Test accuracy over {counted(answer.steps, 'step')} of the first row, label seed by label seed in "
-        f"{', '.join(minutes)} minutes with compilation and evaluations."
+        f"{', '.join(minutes)} minutes with evaluations."
     )
     return alone(line_chart(filled.study.title, series, shares=True, low=0, high=1), series), said
 
