@@ -72,10 +72,10 @@ class Paces:
         """Estimated seconds until a run is finished."""
         if planned.finished:
             return 0.0
-        measured, done = self.of(planned.recipe), planned.steps_done()
-        if done or not planned.config.suggested:
+        measured = self.of(planned.recipe)
+        if planned.rounds_left == 1:
             measured = measured.of_one_network()
-        steps = planned.config.steps - done
+        steps = planned.config.steps - planned.steps_done()
         every = planned.config.evaluate_every or planned.config.epoch
         return measured.start + steps * measured.step + math.ceil(steps / every) * measured.evaluation
 

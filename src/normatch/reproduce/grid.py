@@ -6,6 +6,7 @@ from pathlib import Path
 
 from normatch.config import Config
 from normatch.engine.checkpoint import newest_step
+from normatch.engine.rounds import FIRST
 from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.recipes import recipes
@@ -39,6 +40,11 @@ class Planned:
     @property
     def begun(self) -> bool:
         return (self.folder / "config.json").is_file()
+
+    @property
+    def rounds_left(self) -> int:
+        """How many networks it still trains: the first of two is trained once all its files are there."""
+        return 2 if self.config.suggested and not Run(self.folder / FIRST).finished else 1
 
     def steps_done(self) -> int:
         """Steps that are finished or saved in a checkpoint."""
