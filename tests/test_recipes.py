@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from normatch.config import Config, flat, to_json
-from normatch.recipes import cifar10, cifar10_fast, cifar100, digits, mini_imagenet, own, recipes, stl10, svhn
+from normatch.recipes import (
+    cifar10,
+    cifar10_brief,
+    cifar10_fast,
+    cifar100,
+    digits,
+    mini_imagenet,
+    own,
+    recipes,
+    stl10,
+    svhn,
+)
 
 PAPER: dict[str, Any] = {
     "method": "normatch",
@@ -60,6 +71,15 @@ FAST = {
     "settings.decide_after": 0.6,
     "settings.adaptive": True,
 }
+BRIEF = {
+    "backbone": "quick-resnet-wide",
+    "augment.ops": 3,
+    "steps": 300 * 28,
+    "epoch": 28,
+    "optim.lr": 0.1,
+    "optim.muon": 0.015,
+    "optim.cosine": 0.5,
+}
 CIFAR100 = {"backbone": "wrn-28-8", "optim.weight_decay": 1e-3}
 STL10 = {"fold": 0, "backbone": "resnet-18", "settings.pseudo_label": "onehot"}
 MINI_IMAGENET = {"backbone": "resnet-18", "steps": 600 * 1024}
@@ -72,6 +92,7 @@ RECIPES: dict[str, tuple[str, int | None, dict[str, Any]]] = {
     "cifar10-250": ("cifar10", 250, {}),
     "cifar10-4000": ("cifar10", 4000, {}),
     "cifar10-40-fast": ("cifar10", 40, FAST),
+    "cifar10-40-brief": ("cifar10", 40, BRIEF),
     "cifar100-400": ("cifar100", 400, CIFAR100),
     "cifar100-2500": ("cifar100", 2500, CIFAR100),
     "cifar100-10000": ("cifar100", 10000, CIFAR100),
@@ -103,7 +124,7 @@ def test_own_data_has_these_numbers() -> None:
     assert numbers(own("birds")) == {"data": "birds", "labels": None} | PAPER | OWN
 
 
-@pytest.mark.parametrize("build", [digits, cifar10, cifar10_fast, cifar100, mini_imagenet, svhn])
+@pytest.mark.parametrize("build", [digits, cifar10, cifar10_brief, cifar10_fast, cifar100, mini_imagenet, svhn])
 def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int], Config]) -> None:
     config = build(1000, 5)
     assert (config.labels, config.seed) == (1000, 5)

@@ -12,7 +12,18 @@ from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.registry import Registry
 
-__all__ = ["cifar10", "cifar10_fast", "cifar100", "digits", "mini_imagenet", "own", "recipes", "stl10", "svhn"]
+__all__ = [
+    "cifar10",
+    "cifar10_brief",
+    "cifar10_fast",
+    "cifar100",
+    "digits",
+    "mini_imagenet",
+    "own",
+    "recipes",
+    "stl10",
+    "svhn",
+]
 
 
 def digits(labels: int = 40, seed: int = 0) -> Config:
@@ -57,6 +68,23 @@ def cifar10_fast(labels: int = 40, seed: int = 0) -> Config:
         optim=OptimConfig(lr=0.1, cosine=0.5, muon=0.015),
         evaluate_every=4 * 1024,
         checkpoint_every=8 * 1024,
+    )
+
+
+def cifar10_brief(labels: int = 40, seed: int = 0) -> Config:
+    """CIFAR-10 in brief, to compare methods: 300 epochs of 28 steps in the network of cifar10-40-fast."""
+    return Config(
+        name=f"cifar10-{labels}-brief",
+        data="cifar10",
+        labels=labels,
+        seed=seed,
+        backbone="quick-resnet-wide",
+        augment=AugmentConfig(ops=3),
+        steps=300 * 28,
+        epoch=28,
+        optim=OptimConfig(lr=0.1, cosine=0.5, muon=0.015),
+        evaluate_every=700,
+        checkpoint_every=2800,
     )
 
 
@@ -151,6 +179,7 @@ def _register(build: Callable[..., Config], *choices: int) -> None:
 _register(digits, 40)
 _register(cifar10, 40, 250, 4000)
 _register(cifar10_fast, 40)
+_register(cifar10_brief, 40)
 _register(cifar100, 400, 2500, 10000)
 _register(mini_imagenet, 4000)
 _register(svhn, 40, 250, 1000)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from normatch.config import Config
+from normatch.config import Config, to_json
 from normatch.errors import UserError
 from normatch.recipes import recipes
 from normatch.reproduce.budget import Budget
@@ -124,6 +124,34 @@ def test_a_stand_in_has_as_few_labels_as_there_are_recipes_for(data: str) -> Non
     fewest = min((config.labels for config in configs.values() if config.labels), default=None)
     assert configs[found or "cifar10-40"].labels == fewest
     assert list(studies) == MOVABLE
+
+
+def test_a_recipe_stands_in_by_name() -> None:
+    found, studies = stand_in_for(None, find_studies("all"), "cifar10-40-brief")
+    assert found == "cifar10-40-brief"
+    assert list(studies) == MOVABLE
+    (config,) = (run.config for run in plan("table1", 3, budget="full", stand_in=found) if run.trial.name == "ncue-num")
+    brief = recipes.get(found).build()
+    assert (config.backbone, config.steps, config.optim, config.labels, config.seed) == (
+        *(brief.backbone, brief.steps, brief.optim, 40),
+        3,
+    )
+    settings = to_json(config)["settings"]
+    assert (settings["passes"], settings["pseudo_label"]) == ("joint", "onehot")
+    assert stand_in_for(None, find_studies("table1"), "cifar10-40") == (None, find_studies("table1"))
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "recipe", "said"),
+    [
+        ("digits", "table1", "digits-40", "data is 'digits' and recipe 'digits-40': give one of them"),
+        (None, "table6", "digits-40", "table6 is about its own recipes, not digits-40: leave --recipe out"),
+        (None, "table1", "digits-4", "unknown recipe 'digits-4'"),
+    ],
+)
+def test_a_recipe_that_cannot_stand_in(data: str | None, name: str, recipe: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        stand_in_for(data, find_studies(name), recipe)
 
 
 def test_the_papers_own_data_is_no_stand_in() -> None:

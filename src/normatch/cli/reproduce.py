@@ -23,6 +23,7 @@ def verb(
     budget: str = "full",
     seeds: tuple[int, ...] = (0, 1, 2),
     data: str | None = None,
+    recipe: str | None = None,
     data_root: Path | None = None,
     device: Device = "auto",
     only: tuple[str, ...] = (),
@@ -42,6 +43,8 @@ def verb(
             schedule is scaled to it.
         seeds: Label seeds; every row is trained once with each.
         data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
+        recipe: Another recipe in place of cifar10-40, with its data, network and schedule: cifar10-40-brief
+            has 300 epochs of 28 steps.
         data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
         device: Where to train.
         only: Train only the runs whose name contains one of these words.
@@ -55,6 +58,7 @@ def verb(
         budget=budget,
         seeds=seeds,
         data=data,
+        recipe=recipe,
         data_root=data_root,
         device=device,
         only=only,

@@ -54,11 +54,23 @@ class Planned:
         return Run.open(self.folder)
 
 
-def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None, tuple[Study, ...]]:
-    """The recipe for ``data`` with the fewest labels, and the studies for which it can stand in.
+def stand_in_for(
+    data: str | None, studies: Sequence[Study], recipe: str | None = None
+) -> tuple[str | None, tuple[Study, ...]]:
+    """The ``recipe``, or the one for ``data`` with the fewest labels, and the studies for which it can stand in.
 
     The recipe is None if it is the studies' own.
     """
+    movable = tuple(study for study in studies if study.movable)
+    if recipe is not None:
+        recipes.get(recipe)
+        if data is not None:
+            raise UserError(f"data is {data!r} and recipe {recipe!r}: give one of them, a recipe has its own data")
+        if recipe == ANALYSED:
+            return None, movable
+        if not movable:
+            raise UserError(f"{studies[0].name} is about its own recipes, not {recipe}: leave --recipe out")
+        return recipe, movable
     if data is None:
         return None, tuple(studies)
     built = {name: recipe.build() for name, recipe in recipes.items()}
@@ -66,7 +78,6 @@ def stand_in_for(data: str | None, studies: Sequence[Study]) -> tuple[str | None
     if not found:
         known = dict.fromkeys(config.data for config in built.values())
         raise UserError(f"data is {data!r}, which no recipe is for: choose from {', '.join(known)}")
-    movable = tuple(study for study in studies if study.movable)
     if all(built[trial.recipe].data == data for study in studies for trial in study.trials()):
         return None, tuple(studies)
     if not movable:

@@ -118,6 +118,7 @@ def make_plan(
     budget: str = "full",
     seeds: Sequence[int] = (0, 1, 2),
     data: str | None = None,
+    recipe: str | None = None,
     data_root: Path | None = None,
     device: Device = "auto",
     only: Sequence[str] = (),
@@ -137,7 +138,7 @@ def make_plan(
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: choose another --out")
     parsed = Budget.parse(budget)
-    stand_in, studies = stand_in_for(data, find_studies(name))
+    stand_in, studies = stand_in_for(data, find_studies(name), recipe)
     where: dict[str, Any] = {"device": device, "data_root": data_root}
     wanted = dict.fromkeys(stand_in or trial.recipe for study in studies for trial in study.trials())
     missing = _missing(wanted, where)

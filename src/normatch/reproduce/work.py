@@ -18,7 +18,7 @@ from normatch.locks import take
 from normatch.recipes import recipes
 from normatch.reproduce.children import side_by_side
 from normatch.reproduce.fill import Filled
-from normatch.reproduce.grid import Planned, stand_in_for
+from normatch.reproduce.grid import Planned
 from normatch.reproduce.page import plain, relative, section
 from normatch.reproduce.paper import STUDIES
 from normatch.reproduce.pictures import draw
@@ -81,8 +81,7 @@ def _shown(plan: Plan) -> list[Filled]:
     """The studies of the plan, and those with results of earlier plans, also with other stand-ins than the plan's."""
     results, movable = read_results(plan.results), [study for study in STUDIES.values() if study.movable]
     of_paper = {trial.recipe for study in STUDIES.values() for trial in study.trials()}
-    others = {result.config.data for result in results} - {recipes.get(name).build().data for name in of_paper}
-    stand_ins = dict.fromkeys([None, plan.stand_in, *(stand_in_for(data, movable)[0] for data in sorted(others))])
+    stand_ins = dict.fromkeys([None, plan.stand_in, *(name for name in recipes.names() if name not in of_paper)])
     found = [Filled(study, results, name) for name in stand_ins for study in (movable if name else STUDIES.values())]
     return [
         filled
