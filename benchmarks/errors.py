@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fast import table
 from mistaken import ACROSS, sheet, tiles
 
 from normatch import recipes
 from normatch.engine import Run
 from normatch.engine.job import open_corpus
 from normatch.engine.rounds import FIRST
-from normatch.evaluate import confusion
 from normatch.evaluate.answers import read_answers
 from normatch.files import write_json
 
@@ -24,14 +24,6 @@ RESULTS = Path(__file__).parent / "results" / "cifar10-40-fast-errors.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "cifar10-horses.jpg"
 CAT, HORSE = 3, 7
 SHOWN = 4 * ACROSS
-
-
-def table(run: Run, classes: tuple[str, ...]) -> list[list[int]]:
-    """How many test images of each class are taken for each."""
-    answers = read_answers(run, classes)
-    assert answers is not None  # the test images have classes
-    counts: list[list[int]] = confusion(answers.labels, answers.guess, len(classes)).tolist()
-    return counts
 
 
 def errors(run: Run, classes: tuple[str, ...], took: int) -> dict[str, Any]:

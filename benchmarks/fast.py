@@ -192,12 +192,18 @@ def with_more_labels(corpus: Corpus, first: Run, labels: int, seed: int) -> tupl
     return dataclasses.replace(corpus, folds=(np.union1d(labelled, more),)), noted
 
 
+def table(run: Run, classes: tuple[str, ...]) -> list[list[int]]:
+    """How many test images of each class are taken for each."""
+    answers = read_answers(run, classes)
+    assert answers is not None  # they have classes
+    counts: list[list[int]] = confusion(answers.labels, answers.guess, len(classes)).tolist()
+    return counts
+
+
 def outcome(choice: str, run: Run, classes: tuple[str, ...]) -> dict[str, Any]:
     """What is kept of a run: the steps a second include evaluations, but not the start."""
     result, metrics = run.result, list(run.metrics())
     first, last = metrics[0], metrics[-1]
-    answers = read_answers(run, classes)
-    assert answers is not None  # held-out images have classes
     return {
         "choice": choice,
         "changes": changes_of(choice),
@@ -209,7 +215,7 @@ def outcome(choice: str, run: Run, classes: tuple[str, ...]) -> dict[str, Any]:
             for line in metrics[:: -(-len(metrics) // KEPT)]
             if "pseudo/correct" in line
         ],
-        "confusion: rows are the truth": confusion(answers.labels, answers.guess, len(classes)).tolist(),
+        "confusion: rows are the truth": table(run, classes),
     }
 
 

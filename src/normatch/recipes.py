@@ -73,18 +73,14 @@ def cifar10_fast(labels: int = 40, seed: int = 0) -> Config:
 
 def cifar10_brief(labels: int = 40, seed: int = 0) -> Config:
     """CIFAR-10 in brief, to compare methods: 300 epochs of 28 steps in the network of cifar10-40-fast."""
-    return Config(
+    return cifar10_fast(labels, seed).replace(
         name=f"cifar10-{labels}-brief",
-        data="cifar10",
-        labels=labels,
-        seed=seed,
-        backbone="quick-resnet-wide",
-        augment=AugmentConfig(ops=3),
+        suggested=0,
+        settings=NorMatchSettings(),
         steps=300 * 28,
         epoch=28,
-        optim=OptimConfig(lr=0.1, cosine=0.5, muon=0.015),
-        evaluate_every=700,
-        checkpoint_every=2800,
+        evaluate_every=25 * 28,
+        checkpoint_every=100 * 28,
     )
 
 

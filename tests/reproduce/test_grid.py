@@ -146,12 +146,25 @@ def test_a_recipe_stands_in_by_name() -> None:
     [
         ("digits", "table1", "digits-40", "data is 'digits' and recipe 'digits-40': give one of them"),
         (None, "table6", "digits-40", "table6 is about its own recipes, not digits-40: leave --recipe out"),
+        (None, "table6", "cifar10-40", "table6 is about its own recipes, not cifar10-40: leave --recipe out"),
         (None, "table1", "digits-4", "unknown recipe 'digits-4'"),
+        (
+            *(None, "table1", "cifar10-40-fast"),
+            r"'cifar10-40-fast' cannot stand in for table1, where ncue has other settings \(settings.decide_after is "
+            r"0.6, .+\): choose another recipe, such as cifar10-40-brief",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_stand_in(data: str | None, name: str, recipe: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         stand_in_for(data, find_studies(name), recipe)
+
+
+@pytest.mark.parametrize("recipe", sorted({*recipes.names()} - {"cifar10-40-fast"}))
+def test_every_other_recipe_can_stand_in(recipe: str) -> None:
+    found, studies = stand_in_for(None, find_studies("all"), recipe)
+    assert found == (None if recipe == "cifar10-40" else recipe)
+    assert list(studies) == MOVABLE
 
 
 def test_the_papers_own_data_is_no_stand_in() -> None:

@@ -1,6 +1,7 @@
 """How fast a job trains on this machine, from a few seconds of it, and how many steps fit into some minutes."""
 
 import gc
+import importlib
 import math
 import statistics
 import time
@@ -21,7 +22,7 @@ __all__ = ["Pace", "pace"]
 SPARE = 0.05
 """Share of a time budget reserved for checkpoints and the end of a run."""
 TIMED = 1000
-"""Items at least, if there are as many, on which the choice of labels is timed."""
+"""Items on which the choice of labels is timed."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,10 @@ def _measured(job: Job, seconds: float) -> Pace:
 
 def _choosing(job: Job) -> float:
     """Seconds in which a first network chooses labels, from a part of the items that it looks at."""
-    from sklearn.cluster import KMeans  # noqa: F401  # its import, which is not proportional to the items
-
+    importlib.import_module("sklearn.cluster")  # takes a second, whatever the number of items
     config, labelled = job.config, job.split.labelled
     free = np.setdiff1d(job.split.unlabelled, labelled)[:MOST]
-    some = free[: max(TIMED, len(free) // 20)]
+    some = free[:TIMED]
     begin = time.perf_counter()
     of_new_kinds(job.method.model, job.corpus.train.inputs, labelled, some, config.suggested, config.seed)
     return (time.perf_counter() - begin) * len(free) / len(some)

@@ -66,11 +66,11 @@ def stand_in_for(
         recipes.get(recipe)
         if data is not None:
             raise UserError(f"data is {data!r} and recipe {recipe!r}: give one of them, a recipe has its own data")
-        if recipe == ANALYSED:
-            return None, movable
         if not movable:
             raise UserError(f"{studies[0].name} is about its own recipes, not {recipe}: leave --recipe out")
-        return recipe, movable
+        for study in movable:
+            _must_take(study, recipe)
+        return None if recipe == ANALYSED else recipe, movable
     if data is None:
         return None, tuple(studies)
     built = {name: recipe.build() for name, recipe in recipes.items()}
@@ -84,6 +84,18 @@ def stand_in_for(
         raise UserError(f"{studies[0].name} is about its own data and cannot be trained on {data}: leave --data out")
     fewest = min(found, key=lambda name: found[name])
     return None if fewest == ANALYSED else fewest, movable
+
+
+def _must_take(study: Study, recipe: str) -> None:
+    """Raise UserError if a recipe has settings of its own that do not go with those of the study."""
+    for trial in study.trials():
+        try:
+            trial.config(0, recipe).check()
+        except UserError as error:
+            raise UserError(
+                f"recipe {recipe!r} cannot stand in for {study.name}, where {trial.name} has other settings ({error}): "
+                "choose another recipe, such as cifar10-40-brief"
+            ) from error
 
 
 def plan_runs(
