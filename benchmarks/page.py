@@ -428,7 +428,7 @@ def views() -> str:
 
 
 def paper() -> str:
-    """Every table and figure, and those of the analysis again with stand-ins, where the brief one was trained."""
+    """Every table and figure, and those of the analysis again with stand-ins: with the brief one if it is complete."""
     folder = RESULTS / "reproduce"
     results = read_results(folder)
     link = relative("../benchmarks/results/reproduce")
@@ -436,8 +436,8 @@ def paper() -> str:
     for stand_in in (None, BRIEF, STAND_IN):
         for study in STUDIES.values():
             filled = Filled(study, results, stand_in)
-            ran = any(filled.answers(trial) for trial in study.trials())
-            if stand_in is None or (study.movable and (ran or stand_in == STAND_IN)):
+            complete = all(filled.answers(trial) for trial in study.trials())
+            if stand_in is None or (study.movable and (complete or stand_in == STAND_IN)):
                 parts.append(section(filled, link, draw(filled, DOCS / "pictures", "pictures")))
     return "\n".join(parts).rstrip("\n")
 

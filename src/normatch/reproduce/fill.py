@@ -118,6 +118,13 @@ class Filled:
             different.setdefault(repr(asked), row)
         return list(different.values())
 
+    @property
+    def same_task(self) -> bool:
+        """Whether its runs have the study's data and number of labels, so that gains compare with the paper's."""
+        trial = self.study.trials()[0]
+        here, there = trial.config(0, self.stand_in), trial.config(0)
+        return (here.data, here.labels) == (there.data, there.labels)
+
     def answers(self, trial: Trial | None) -> list[Answer]:
         """The answers to a trial, the longest runs first."""
         return answers(trial, self.results, self.stand_in)
@@ -164,7 +171,8 @@ class Filled:
                 if reached is not None and (start := base_values.get(seed)) is not None
             ]
             if each:
-                paper = None if first.borrowed or row.borrowed else _paper_gain(base, cell)
+                comparable = self.same_task and not (first.borrowed or row.borrowed)
+                paper = _paper_gain(base, cell) if comparable else None
                 yield Gain(row.name, paper, answer.steps, tuple(each))
 
 

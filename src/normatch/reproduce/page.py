@@ -27,7 +27,8 @@ def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> s
     study, stand_in = filled.study, filled.stand_in
     parts = [f"### {_title(filled)}"]
     if stand_in:
-        parts.append(f"{study.about} Trained on {stand_in} with its own schedule; no accuracy here is the paper's.")
+        compared = "only gains are compared with the paper's" if filled.same_task else "no accuracy here is the paper's"
+        parts.append(f"{study.about} Trained on {stand_in} with its own schedule; {compared}.")
     else:
         parts.append(f"{ANALYSIS}. {study.about}" if study.movable else study.about)
     if drawing is not None:
@@ -103,7 +104,7 @@ def _each(result: Result, linked: Linked) -> str:
 
 
 def _gain_table(filled: Filled) -> list[list[str]]:
-    paper = [] if filled.stand_in else ["paper"]
+    paper = ["paper"] if filled.same_task else []
     lines = [["", *paper, "ours", "95 % interval of the mean", "n", "steps"]]
     for gain in filled.gains():
         spread = "" if gain.spread is None else f" ± {gain.spread:.2f}"
