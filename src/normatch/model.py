@@ -17,7 +17,7 @@ class HeadSpec:
     """A classifier on features: a linear softmax layer, a softmax MLP, or a normalizing-flow classifier.
 
     ``mlp`` is the second discriminative classifier of Table 2: ``layers`` fully connected layers, each but the last
-    followed by ReLU and batch normalisation, as wide as the features, so about as large as the flow (0.09 M for 128).
+    followed by ReLU and batch normalisation, as wide as the features: 0.09 M weights for 128, the paper's number.
     """
 
     kind: Literal["softmax", "mlp", "nfc"] = "softmax"

@@ -46,9 +46,12 @@ def test_a_budget_says_its_number() -> None:
     said = {text: Budget.parse(text).describe() for text in ("full", "300", "quick", "7.5", "20480steps")}
     assert len(set(said.values())) == len(said)
     assert "300 epochs" in said["300"]
-    assert said["7.5"] == "7.5 minutes a run"
-    assert said["20480steps"] == "20,480 steps a run"
-    assert [Budget.parse(one).describe() for one in ("1", "1steps")] == ["1 minute a run", "1 step a run"]
+    assert said["7.5"] == "at most 7.5 minutes a run"
+    assert said["20480steps"] == "at most 20,480 steps a run"
+    assert [Budget.parse(one).describe() for one in ("1", "1steps")] == [
+        "at most 1 minute a run",
+        "at most 1 step a run",
+    ]
 
 
 def test_the_full_budget_is_the_papers_schedule() -> None:

@@ -37,6 +37,7 @@ def test_a_row_that_is_trained_elsewhere_is_shown_once_it_has_results() -> None:
     filled = Filled(figure, [make_result(elsewhere)])
     assert filled.rows == list(figure.rows)
     assert [len(cell["ours"]) for cell in filled.cells()] == [0, 1]
+    assert [cell["paper"] for cell in filled.cells()] == [{"accuracy": {"value": 93.71, "spread": None}}, {}]
 
 
 def test_no_trial_has_no_answer() -> None:
@@ -198,6 +199,13 @@ def test_a_borrowed_number_makes_no_gain_of_the_papers() -> None:
     (gain,) = Filled(STUDIES["fast"], results).gains()
     assert gain.each == pytest.approx((-10,))
     assert gain.paper is None
+
+
+def test_labels_that_are_suggested_are_another_task() -> None:
+    figure = STUDIES["figure3"]
+    assert [Filled(figure, [], name).same_task for name in (None, "cifar10-40-brief", "cifar10-40-fast")] == [
+        *(True, True, False)
+    ]
 
 
 def test_a_gain_over_what_the_paper_does_not_number_has_none_of_it() -> None:

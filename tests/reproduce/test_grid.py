@@ -187,10 +187,14 @@ def test_words_choose_runs() -> None:
     assert keep(runs, ["ncue-drop", "seed1"]) == [run for run in runs if "drop" in run.name or run.config.seed == 1]
 
 
-def test_words_that_choose_nothing_are_named_with_what_there_is() -> None:
+@pytest.mark.parametrize(
+    ("words", "unknown"),
+    [(["mixmatch", "dash"], "mixmatch or dash"), (["ncue", "ncue-dorp"], "ncue-dorp"), (["ncue", ""], "''")],
+)
+def test_words_that_choose_nothing_are_named_with_what_there_is(words: list[str], unknown: str) -> None:
     with pytest.raises(UserError) as error:
-        keep(plan("table1", 0, 1), ["mixmatch", "dash"])
+        keep(plan("table1", 0, 1), words)
     assert str(error.value) == (
-        "no run is called mixmatch or dash: there are cifar10-40-fixmatch-1024, cifar10-40-ncue-1024, "
+        f"no run is called {unknown}: there are cifar10-40-fixmatch-1024, cifar10-40-ncue-1024, "
         "cifar10-40-ncue-drop-1024, cifar10-40-ncue-num-1024"
     )

@@ -156,6 +156,16 @@ def test_only_gains_of_a_stand_in_with_the_same_images_and_labels_stand_beside_t
     lines, gains = tables(words)
     assert not any("paper" in name for name in lines[0])
     assert [(line[""], line["paper"]) for line in gains] == [("FixMatch + NCUE", signed(92.78 - 87.77))]
+    assert "only gains are compared" in words
+    without_gains = section(Filled(STUDIES["table1"], results[:1], "cifar10-40-brief"), linked)
+    assert "no accuracy here is the paper's" in without_gains
+
+
+@pytest.mark.parametrize("name", ["table2", "figure3", "figure5"])
+def test_what_is_said_of_the_papers_numbers_is_said_where_they_are(name: str) -> None:
+    study = STUDIES[name]
+    assert study.of_paper in section(Filled(study, []), linked)
+    assert study.of_paper not in section(Filled(study, [], "digits-40"), linked)
 
 
 def test_each_data_set_has_a_line() -> None:

@@ -245,13 +245,16 @@ def test_a_program_reads_the_plan_and_the_tables(tmp_path: Path, capsys: pytest.
     assert [(run["steps_done"], run["finished"], run["seconds_left"]) for run in found["runs"]] == [(4, True, 0.0)] * 2
     first, second = found["tables"]["table3"]
     assert (first["row"], second["row"]) == ("stopped", "not stopped")
-    assert first["paper"]["accuracy"] == {"value": 93.41, "spread": None}
+    assert (found["stand_in"], first["paper"]) == ("digits-40", {})
     (ours,) = second["ours"]
     assert ours["accuracy"] == [
         100 * share for share in [accuracies(tmp_path / "grid")["digits-40-no-stop-4-seed0"]] if share
     ]
     assert (ours["steps"], ours["whole"], ours["seeds"]) == (4, 600, [0])
     assert ours["files"] == ["digits-40-no-stop-4-seed0.json"]
+    (gain,) = found["gains"]["table3"]
+    each = ours["accuracy"][0] - first["ours"][0]["accuracy"][0]
+    assert (gain["row"], gain["paper"], gain["each"], gain["interval"]) == ("not stopped", None, [each], None)
 
 
 def test_an_interrupted_grid_says_how_to_go_on(

@@ -74,7 +74,7 @@ def verb(
         return
     failed = carry_out(plan, lambda said: print(said, file=sys.stderr if json else sys.stdout, flush=True))
     if json:
-        print(jsonlib.dumps(plan.to_json() | {"tables": tables(plan), "failed": failed}))
+        print(jsonlib.dumps(plan.to_json() | tables(plan) | {"failed": failed}))
     else:
         print(f"\n{summary(plan)}\n\n{plan.out / 'results.md'}")
     if failed:

@@ -32,7 +32,7 @@ class NorMatchSettings(WeakToStrongSettings):
     consensus: Literal["min", "drop"] = "min"
     """Weight of a pseudo-label without consensus: the least confidence (eq. 3), or 0 (the variant of Table 1)."""
     auxiliary: Literal["nfc", "mlp", "nfc+nfc"] = "nfc"
-    """The auxiliary classifier: a flow, a softmax MLP of equal size (Table 2), or two flows (Table 4)."""
+    """The auxiliary classifier: a flow, the paper's softmax MLP (Table 2), or two flows (Table 4)."""
     head: Literal["softmax", "nfc"] = "softmax"
     """The classifier that predicts (Table 2)."""
     stop_gradient: bool = True

@@ -20,7 +20,7 @@ BETWEEN_EVALUATIONS = 1024
 """Steps between evaluations, unless a run would then have fewer than ``EVALUATIONS``."""
 
 EVALUATIONS = 20
-"""Least number of evaluations: the published code reports the mean of the last 20."""
+"""Least number of evaluations of a shortened run: the published code reports the mean of the last 20."""
 
 QUICK_SHARE = 0.1
 """Largest share of a schedule that ``--budget quick`` runs."""
@@ -74,7 +74,7 @@ class Budget:
         words = {"full": "the whole schedule", "300": f"at most {EPOCHS} epochs", "quick": "a quick trial"}
         minutes = f"{self.text} {'minute' if self.minutes == 1 else 'minutes'}"
         each = counted(self.steps, "step") if self.steps else minutes
-        return words.get(self.text, f"{each} a run")
+        return words.get(self.text, f"at most {each} a run")
 
 
 def in_steps(trial: Trial, seed: int, steps: int, stand_in: str | None = None) -> Config:

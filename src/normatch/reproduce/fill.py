@@ -3,7 +3,7 @@
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from normatch.errors import UserError
@@ -56,6 +56,10 @@ class Gain:
     def interval(self) -> tuple[float, float] | None:
         """The 95 % confidence interval of the mean difference over all seeds, by Student's t."""
         return mean_interval(self.each) if len(self.each) > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The gain, JSON-ready."""
+        return asdict(self) | {"mean": self.mean, "spread": self.spread, "interval": self.interval}
 
 
 def value(result: Result, measure: Measure) -> float | None:
@@ -120,22 +124,22 @@ class Filled:
 
     @property
     def same_task(self) -> bool:
-        """Whether its runs have the study's data and number of labels, so that gains compare with the paper's."""
+        """Whether its runs have the study's data and labels, so that gains compare with the paper's."""
         trial = self.study.trials()[0]
         here, there = trial.config(0, self.stand_in), trial.config(0)
-        return (here.data, here.labels) == (there.data, there.labels)
+        return (here.data, here.labels, here.suggested) == (there.data, there.labels, there.suggested)
 
     def answers(self, trial: Trial | None) -> list[Answer]:
         """The answers to a trial, the longest runs first."""
         return answers(trial, self.results, self.stand_in)
 
     def cells(self) -> list[dict[str, Any]]:
-        """All cells, JSON-ready: the paper's numbers, and ours at each number of steps."""
+        """All cells, JSON-ready: the paper's numbers, unless a recipe stands in, and ours at each number of steps."""
         return [
             {
                 "row": row.name,
                 "column": column,
-                "paper": {name: {"value": score.value, "spread": score.spread} for name, score in cell.paper.items()},
+                "paper": {} if self.stand_in else {name: asdict(score) for name, score in cell.paper.items()},
                 "ours": [self._in_numbers(answer) for answer in self.answers(cell.trial)],
             }
             for row in self.rows

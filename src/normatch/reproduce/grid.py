@@ -130,9 +130,9 @@ def plan_runs(
 
 
 def keep(planned: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
-    """The runs whose name contains one of the words in ``only``; all runs if it is empty."""
-    kept = [run for run in planned if not only or any(word in run.name for word in only)]
-    if not kept:
+    """The runs whose name contains one of the words in ``only``, each of which must be in one; all if it is empty."""
+    unknown = [word or "''" for word in only if not word or not any(word in run.name for run in planned)]
+    if unknown:
         names = sorted({run.name.rpartition("-seed")[0] for run in planned})
-        raise UserError(f"no run is called {' or '.join(only)}: there are {', '.join(names)}")
-    return kept
+        raise UserError(f"no run is called {' or '.join(unknown)}: there are {', '.join(names)}")
+    return [run for run in planned if not only or any(word in run.name for word in only)]

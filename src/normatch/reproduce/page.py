@@ -27,10 +27,12 @@ def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> s
     study, stand_in = filled.study, filled.stand_in
     parts = [f"### {_title(filled)}"]
     if stand_in:
-        compared = "only gains are compared with the paper's" if filled.same_task else "no accuracy here is the paper's"
-        parts.append(f"{study.about} Trained on {stand_in} with its own schedule; {compared}.")
+        compared = any(gain.paper is not None for gain in filled.gains())
+        paper = "only gains are compared with the paper's" if compared else "no accuracy here is the paper's"
+        parts.append(f"{study.about} Trained on {stand_in} with its own schedule; {paper}.")
     else:
-        parts.append(f"{ANALYSIS}. {study.about}" if study.movable else study.about)
+        words = [f"{ANALYSIS}."] * study.movable + [study.about, study.of_paper]
+        parts.append(" ".join(filter(None, words)))
     if drawing is not None:
         parts += [f"![{drawing.title}]({drawing.path})", drawing.said]
     parts.append(markdown(table(filled, linked)))

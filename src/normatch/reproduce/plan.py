@@ -73,7 +73,13 @@ class Plan:
             }
             for run in self.runs
         ]
-        return {"budget": self.budget.text, "runs": runs, "missing": self.missing, "at_once": self.at_once}
+        return {
+            "budget": self.budget.text,
+            "stand_in": self.stand_in,
+            "runs": runs,
+            "missing": self.missing,
+            "at_once": self.at_once,
+        }
 
     def describe(self) -> str:
         """The plan and its estimated time, as text."""
@@ -135,8 +141,9 @@ def make_plan(
         raise UserError(f"seeds are {' '.join(map(str, seeds)) or 'none'}: give different numbers from 0 on")
     if at_once < 1:
         raise UserError(f"at-once is {at_once}: give the number of runs to train at a time, 1 or more")
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file: choose another --out")
+    for folder in (out, out / "runs", out / "results"):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file: choose another --out")
     parsed = Budget.parse(budget)
     stand_in, studies = stand_in_for(data, find_studies(name), recipe)
     where: dict[str, Any] = {"device": device, "data_root": data_root}

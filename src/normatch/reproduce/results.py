@@ -106,18 +106,31 @@ def _read(path: Path) -> Result:
             path=path,
             config=from_json(Config, found["config"]),
             failed=found["failed"],
-            accuracy=found["accuracy"]["last weights"],
-            confident=confident[-1][1],
+            accuracy=_share("accuracy", found["accuracy"]["last weights"]),
+            confident=_share("pseudo/confident", confident[-1][1]),
             weights=found["auxiliary"]["weights"],
             products=found["auxiliary"]["products"],
-            seconds=found["seconds"],
-            hardware=found["hardware"],
-            torch=found["versions"]["torch"],
-            date=found["date"],
-            curves={name: [(step, value) for step, value in curve] for name, curve in found["curves"].items()},
+            seconds=float(found["seconds"]),
+            hardware=_text("hardware", found["hardware"]),
+            torch=_text("torch", found["versions"]["torch"]),
+            date=_text("date", found["date"]),
+            curves={name: [(int(step), float(value)) for step, value in c] for name, c in found["curves"].items()},
         )
     except (AttributeError, IndexError, OSError, KeyError, TypeError, ValueError, UserError) as error:
         raise UserError(f"{path} is no result of a run ({reason(error)}): move it elsewhere") from error
+
+
+def _share(name: str, value: Any) -> float | None:
+    """A share from 0 to 1, or None; ValueError for anything else, such as percent."""
+    if value is None or (isinstance(value, int | float) and 0 <= value <= 1):
+        return value
+    raise ValueError(f"{name} is {value!r} instead of a share from 0 to 1")
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{name} is {value!r} instead of text")
 
 
 def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:

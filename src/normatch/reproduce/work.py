@@ -52,9 +52,13 @@ def carry_out(plan: Plan, tell: Callable[[str], None]) -> list[str]:
     return failed
 
 
-def tables(plan: Plan) -> dict[str, list[dict[str, Any]]]:
-    """The cells of a plan's studies, JSON-ready, from all results so far."""
-    return {filled.study.name: filled.cells() for filled in _filled(plan)}
+def tables(plan: Plan) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """The cells of a plan's studies and the gains over their first rows, JSON-ready, from all results so far."""
+    filled = _filled(plan)
+    return {
+        "tables": {one.study.name: one.cells() for one in filled},
+        "gains": {one.study.name: [gain.to_json() for gain in one.gains()] for one in filled},
+    }
 
 
 def summary(plan: Plan) -> str:
