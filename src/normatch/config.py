@@ -46,7 +46,8 @@ class Config:
     """Index of a predefined labelled subset (STL-10, Mini-ImageNet), less what is held out, in place of a draw."""
     labelled: tuple[Path, ...] = ()
     """What names the items whose labels are used, less what is set aside, in place of a draw: folders of earlier runs,
-    tables of normatch suggest, files of positions among the training items (text or .npy); all of them together."""
+    tables of normatch suggest (those of files with labels filled in, which are used), files of positions among the
+    training items (text or .npy); all of them together."""
     suggested: int = 0
     """How many of the labels are suggested by a first network, which has only the others and a seventh of the steps:
     one of each kind of item that it is least sure of, as normatch suggest does. Needs data with labels of all items."""

@@ -49,7 +49,8 @@ def describe_accuracy(accuracy: float, n: int, which: str) -> str:
     'accuracy 90.00% on 10 test items (95% interval 59.6% to 98.2%)'
     """
     low, high = wilson_interval(round(accuracy * n), n)
-    return f"accuracy {accuracy:.2%} on {n} {which} items (95% interval {low:.1%} to {high:.1%})"
+    items = f"{n} {which} item{'' if n == 1 else 's'}"
+    return f"accuracy {accuracy:.2%} on {items} (95% interval {low:.1%} to {high:.1%})"
 
 
 @dataclass(frozen=True)

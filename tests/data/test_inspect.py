@@ -238,4 +238,5 @@ def test_classes_of_which_there_is_no_item_are_named(tmp_path: Path) -> None:
     np.savez(data, x=x, y=np.arange(20) % 2, test_x=test_x, test_y=np.array([0, 2]), classes=names)
     remarks = inspect(str(data))["remarks"]
     assert "only in the test set: c" in remarks
+    assert "not in the test set: b" in remarks
     assert "no item is labelled d, e: training needs labelled items of each class" in remarks

@@ -257,6 +257,24 @@ def test_empty_lines_of_a_manifest_do_no_harm(tmp_path: Path) -> None:
     assert (train.files.tolist(), train.classes) == (["a.png", "b.png"], ("cat", "dog"))
 
 
+def test_files_of_a_manifest_are_called_by_their_way_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.png", "lists/b.png", "lists/c.png", "d.png"):
+        save_png(tmp_path / name, random_bytes(8, 8, 3))
+    rows = f"../a.png,cat\nb.png,dog\n{tmp_path / 'lists' / 'c.png'},dog\n{tmp_path / 'd.png'},dog\n"
+    Path("lists/list.csv").write_text(f"path,label\n{rows}")
+    for place in ("lists/list.csv", str(tmp_path / "lists" / "list.csv")):
+        files = load_corpus(place).train.files
+        assert files is not None
+        assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
+    monkeypatch.chdir("lists")
+    files = load_corpus("list.csv").train.files
+    assert files is not None
+    assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
+
+
 def test_blanks_round_the_names_of_columns_and_empty_ones_at_the_end_do_no_harm(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         save_png(tmp_path / name, random_bytes(8, 8, 3))

@@ -11,12 +11,15 @@ from hypothesis.extra import numpy as arrays
 
 from normatch.cli import main
 from normatch.config import Config, from_json, to_json
+from normatch.data import Corpus, Dataset
 from normatch.engine import Run, train
 from normatch.engine.bench import bench
 from normatch.engine.labelled import named_items
 from normatch.engine.train import with_absolute_paths
 from normatch.errors import UserError
 from normatch.evaluate.suggest import suggest_to
+
+ARRAYS = Corpus("arrays", Dataset(np.zeros((3, 2), np.float32), np.arange(3), ("a", "b", "c")))
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +36,13 @@ def test_every_kind_of_file_names_the_same(tmp_path_factory: pytest.TempPathFact
     with (folder / "table.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("Item", "guess"), *((item, "seven, or one") for item in items)])
     for name in ("a.npy", "lines.txt", "one line", "table.csv"):
-        assert named_items([folder / name]).tolist() == sorted(set(items.tolist()))
+        assert named_items([folder / name], ARRAYS).tolist() == sorted(set(items.tolist()))
 
 
 def test_places_count_together_and_each_item_once(first: Run, tmp_path: Path) -> None:
     labelled = first.split.labelled
     (tmp_path / "more.txt").write_text(f"{labelled[0]}\n5\n")
-    assert named_items([first.path, tmp_path / "more.txt"]).tolist() == sorted({*labelled.tolist(), 5})
+    assert named_items([first.path, tmp_path / "more.txt"], ARRAYS).tolist() == sorted({*labelled.tolist(), 5})
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_places_count_together_and_each_item_once(first: Run, tmp_path: Path) ->
         ),
         ("x.csv", b"item\n\n", "names no item"),
         ("x.csv", b"guess,item\ncat\n", "it has '' for a position"),
-        ("x.csv", b"path,label\n1.png,\n", r"it is a manifest: fill in its labels, and add it to those of --data"),
+        ("x.csv", b"path,label\n1.png,\n", r"x.csv', a table of files, but arrays has none: give positions"),
         ("x.txt", b"", "x.txt names no item: give whole numbers, one a line"),
         ("x.txt", b"1\n-2\n", "x.txt has item -2: positions begin with 0"),
         ("x.txt", b"1.5\n", "it has '1.5' for a position"),
@@ -63,7 +66,7 @@ def test_places_count_together_and_each_item_once(first: Run, tmp_path: Path) ->
 def test_what_names_no_items(tmp_path: Path, name: str, content: bytes, says: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says) as caught:
-        named_items([tmp_path / name])
+        named_items([tmp_path / name], ARRAYS)
     assert "\n" not in str(caught.value)
 
 
@@ -71,7 +74,7 @@ def test_what_names_no_items(tmp_path: Path, name: str, content: bytes, says: st
 def test_an_array_of_something_else(tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", array)
     with pytest.raises(UserError, match="it holds no list of whole numbers"):
-        named_items([tmp_path / "x.npy"])
+        named_items([tmp_path / "x.npy"], ARRAYS)
 
 
 def test_the_labels_of_a_run_make_the_same_run(first: Run, tiny_config: Config, tmp_path: Path) -> None:

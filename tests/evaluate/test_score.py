@@ -176,3 +176,11 @@ def test_names_of_classes_stay_on_their_line() -> None:
     report = {"accuracy": 0.5, "n": 6, "evaluated_on": "test", "per_class": [entry | {"name": name} for name in names]}
     _, *lines = describe(report).split("\n")
     assert [line.split("  ")[1] for line in lines] == [r"cat\nn 9", r"dog\x1b[2J"]
+
+
+def test_a_class_without_test_items_has_no_recall() -> None:
+    entry = {"precision": 0.0, "recall": 0.0}
+    rows = [entry | {"name": "cat", "n": 1}, entry | {"name": "dog", "n": 0}]
+    total, seen, unseen = describe({"accuracy": 0.0, "n": 1, "evaluated_on": "test", "per_class": rows}).split("\n")
+    assert "on 1 test item (" in total
+    assert (seen.split()[-1], unseen.split()[-1]) == ("0.0%", "–")

@@ -1,11 +1,14 @@
 """What to label next: items of the run's own data that have no label, as a table that becomes a manifest."""
 
 import csv
+import os
+import re
 import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -17,6 +20,8 @@ from normatch.errors import UserError
 from normatch.evaluate import load
 from normatch.evaluate import suggest as module
 from normatch.evaluate.suggest import suggest
+
+QUICK = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +39,24 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (where / "pets" / name).mkdir(parents=True, exist_ok=True)
         image = rng.integers(100 * (i % 2), 100 * (i % 2) + 100, (16, 16, 3), dtype=np.uint8)
         Image.fromarray(image).save(where / "pets" / name / f"{i}.png")
-    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
-    assert main(["train", "--data", str(where / "pets"), *quick, "--out", str(where / "run")]) == 0
+    assert main(["train", "--data", str(where / "pets"), *QUICK, "--out", str(where / "run")]) == 0
     return where
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def fill_in(path: Path, label: str, *, but: int = 0) -> list[str]:
+    """Give all rows of a table but the last few a label; the names of the files that have it."""
+    rows = read_table(path)
+    for row in rows[: len(rows) - but]:
+        row["label"] = label
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    return [Path(row["path"]).name for row in rows if row["label"]]
 
 
 def test_they_are_unlabelled_training_items(run: Run) -> None:
@@ -76,20 +96,174 @@ def test_a_table_that_becomes_a_manifest(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["suggest", str(pictures / "run"), "--labels", "6", "--out", "next.csv", "--sheet", "next.png"]) == 0
-    assert capsys.readouterr().out == "6 items to label, of 28 without one: next.csv\n"
-    rows = list(csv.DictReader(Path("next.csv").read_text().splitlines()))
+    counted, said = capsys.readouterr().out.splitlines()
+    assert counted == "6 items to label, of 28 without one: next.csv"
+    assert said == (
+        f"next: fill in its column label, then normatch train --data {pictures / 'pets'} --test-share 0.2 --seed 0 "
+        f"--labelled {pictures / 'run'} next.csv --out {pictures / 'run'}-more"
+    )
+    rows = read_table(Path("next.csv"))
     assert list(rows[0]) == ["path", "label", "guess", "probability", "stands_for", "in_doubt"]
-    assert all(row["path"].startswith("unlabeled/") and row["label"] == "" for row in rows)
-    manifest = pictures / "pets" / "next.csv"
-    shutil.copy("next.csv", manifest)
-    try:
-        listed = list_manifest(manifest).train
-    finally:
-        manifest.unlink()
-    assert [path.name for path in listed.paths] == [Path(row["path"]).name for row in rows]
+    assert all(row["label"] == "" for row in rows)
+    listed = list_manifest(Path("next.csv")).train
+    assert [path.resolve() for path in listed.paths] == [
+        (pictures / "pets" / str(row.item)).resolve() for row in suggest(pictures / "run", 6).rows
+    ]
     guesses = {row["guess"] for row in rows}
     with Image.open("next.png") as sheet:
         assert sheet.height == 8 + len(guesses) * (26 + 96 + 8)  # a title, a picture and a gap for each
+
+
+@pytest.mark.parametrize("name", ["tables/next.csv", "link/next.csv", "n.csv"])
+def test_paths_are_relative_to_the_tables_folder(
+    name: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tables/deep").mkdir(parents=True)
+    Path("link").symlink_to("tables/deep")
+    assert main(["suggest", str(pictures / "run"), "--labels", "3", "--out", name]) == 0
+    assert all(path.is_file() for path in list_manifest(Path(name)).train.paths)
+    assert not any(Path(row["path"]).is_absolute() for row in read_table(Path(name)))
+
+
+def test_pictures_outside_the_folder_are_found_as_well(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "pets", "pets")
+    Path("pets/unlabeled").rename("more")
+    assert main(["train", "--data", "pets", "--unlabeled", "more", *QUICK, "--out", "run"]) == 0
+    for moved in ([], ["--unlabeled", "more"]):
+        assert main(["suggest", "run", "--labels", "3", "--out", "next.csv", "--force", *moved]) == 0
+        assert all(row["path"].startswith("more/") for row in read_table(Path("next.csv")))
+    names = fill_in(Path("next.csv"), "dog")
+    command = ["train", "--data", "pets", "--unlabeled", "more", "--labelled", "run", "next.csv", *QUICK]
+    assert main([*command, "--out", "second"]) == 0
+    second = Run.open(Path("second"))
+    assert sorted(map(os.path.basename, second.given)) == sorted(names)
+    (second.path / "result.json").unlink()
+    Path("next.csv").unlink()
+    assert main([*command, "--out", "second", "--resume"]) == 0
+
+
+def test_labels_that_are_filled_in_train_a_run_with_the_same_test_items(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "pets", "pets")
+    assert main(["train", "--data", "pets", *QUICK, "--out", "run"]) == 0
+    assert main(["suggest", "run", "--labels", "5", "--out", "next.csv"]) == 0
+    names = fill_in(Path("next.csv"), "cat", but=2)
+    *_, said = capsys.readouterr().out.splitlines()
+    assert main([*shlex.split(said.partition(", then normatch ")[2]), *QUICK]) == 0
+    first, second = Run.open(Path("run")), Run.open(Path("run-more"))
+    assert {Path(name).name for name in second.given} == set(names)
+    assert set(second.given.values()) == {"cat"}
+    assert second.files["test"] == first.files["test"]
+    assert sorted(second.files["labelled"]) == sorted([*first.files["labelled"], *second.given])
+    before, after = (run.result["labels_by_class"] for run in (first, second))
+    assert (after["cat"], after["dog"]) == (before["cat"] + 3, before["dog"])
+    assert main(["compare", "run", "run-more"]) == 0
+    assert "on the same test items" in capsys.readouterr().out
+
+    # Its labels are the run's own now, wherever the table and the pictures are.
+    assert main(["suggest", "run-more", "--labels", "2", "--out", "again.csv"]) == 0
+    more = fill_in(Path("again.csv"), "dog")
+    assert not set(more) & set(names)
+    Path("next.csv").unlink()
+    assert main(["train", "--data", "pets", "--labelled", "run-more", "again.csv", *QUICK, "--out", "third"]) == 0
+    third = Run.open(Path("third"))
+    assert {Path(name).name: label for name, label in third.given.items()} == {
+        **dict.fromkeys(names, "cat"),
+        **dict.fromkeys(more, "dog"),
+    }
+    Path("again.csv").unlink()
+    model = (third.path / "model.safetensors").read_bytes()
+    (third.path / "result.json").unlink()
+    assert main(["train", "--out", "third", "--resume"]) == 0
+    assert (third.path / "model.safetensors").read_bytes() == model
+    Path("pets").rename("moved")
+    assert main(["eval", "third", "--data", "moved"]) == 0
+    assert main(["report", "third", "--data", "moved", "--out", "third.html"]) == 0
+
+
+def test_labels_are_added_to_those_of_a_manifest(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "pets", "pets")
+    names = {"cat": "cat", "dog": "dog", "unlabeled": ""}
+    rows = [f"../{path},{names[path.parent.name]}" for path in sorted(Path("pets").rglob("*.png"))]
+    Path("lists").mkdir()
+    Path("lists/all.csv").write_text("\n".join(["path,label", *rows]))
+    assert main(["train", "--data", "lists/all.csv", *QUICK, "--out", "run"]) == 0
+    assert main(["suggest", "run", "--labels", "3", "--out", "next.csv"]) == 0
+    labelled = fill_in(Path("next.csv"), "cat")
+    command = ["train", "--data", "lists/all.csv", "--labelled", "run", "next.csv", *QUICK, "--out", "second"]
+    assert main(command) == 0
+    assert Run.open(Path("second")).given == {f"../pets/unlabeled/{name}": "cat" for name in labelled}
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["{free},"], "x.csv has no label yet: fill in its column label"),
+        (["{free},cow"], r"is 'cow', and the classes of pets are cat, dog: correct it"),
+        (["{test},cat"], r"\.png is a test item of pets: leave it out"),
+        (["{known},dog"], r"\.png is 'dog', but 'cat' in pets: correct one of the two"),
+        (["other.png,cat"], r"other\.png is no item of pets: leave it out"),
+        (["gone.png,cat"], r"x\.csv, line 2: no such file: gone\.png"),
+        (["{free},cat", "{free},dog"], "line 3: .* is listed already on line 2 as 'cat', now as 'dog'"),
+    ],
+)
+def test_what_cannot_be_a_label_is_named(
+    lines: list[str],
+    says: str,
+    pictures: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "pets", "pets")
+    files = Run.open(pictures / "run").files
+    known = next(name for name in files["labelled"] if name.startswith("cat"))
+    names = {"free": "pets/unlabeled/20.png", "test": f"pets/{files['test'][0]}", "known": f"pets/{known}"}
+    shutil.copy("pets/unlabeled/20.png", "other.png")
+    Path("x.csv").write_text("\n".join(["path,label", *lines]).format(**names) + "\n")
+    assert main(["train", "--data", "pets", "--labelled", "x.csv", *QUICK, "--out", "new"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(says, said), said
+    assert not Path("new").exists()
+
+
+def test_test_items_and_two_opinions_are_no_labels_to_learn(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(pictures / "pets", "pets")
+    Path("x.csv").write_text("path,label,split\npets/unlabeled/20.png,cat,train\npets/unlabeled/21.png,cat,test\n")
+    assert main(["train", "--data", "pets", "--labelled", "x.csv", *QUICK, "--out", "new"]) == 2
+    assert "x.csv lists test items: leave them out" in capsys.readouterr().err
+    for name in ("cat", "dog"):
+        Path(f"{name}.csv").write_text(f"path,label\npets/unlabeled/20.png,{name}\n")
+    assert main(["train", "--data", "pets", "--labelled", "cat.csv", "dog.csv", *QUICK, "--out", "new"]) == 2
+    assert "dog.csv: unlabeled/20.png is 'dog' here and 'cat' before" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("of", ["pictures", "digits"])
+def test_suggestions_in_parquet(
+    of: str, run: Run, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = run.path if of == "digits" else pictures / "run"
+    for name in ("next.csv", "next.parquet"):
+        assert main(["suggest", str(path), "--labels", "3", "--out", name, "--device", "cpu"]) == 0
+    rows, stored = read_table(Path("next.csv")), pyarrow.parquet.read_table("next.parquet").to_pylist()
+    assert [list(row) for row in stored] == [list(row) for row in rows]
+    for row, written in zip(rows, stored, strict=True):
+        assert (row["guess"], int(row["stands_for"])) == (written["guess"], written["stands_for"])
+        assert float(row["probability"]) == pytest.approx(written["probability"], abs=1e-6)
 
 
 def test_many_of_one_guess_have_several_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +323,7 @@ def test_vectors_have_no_sheet(
     monkeypatch.chdir(tmp_path)
     labels = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
     np.savez("own.npz", x=np.random.default_rng(0).normal(size=(60, 5)), y=labels)
-    quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
-    assert main(["train", "--data", "own.npz", *quick, "--out", "run"]) == 0
+    assert main(["train", "--data", "own.npz", *QUICK, "--out", "run"]) == 0
     capsys.readouterr()
     assert main(["suggest", "run", "--labels", "4", "--out", "next.csv", "--sheet", "next.png"]) == 2
     assert "sheet is 'next.png', but run is a run on feature vectors: leave it out" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def verb(
         run: Folder of the run.
         labels: How many items to suggest.
         out: Table to write, a .csv or .parquet file; standard output by default. Of files, it is a manifest with labels
-            to fill in.
+            to fill in, for train --labelled.
         sheet: Image file to write: the suggested pictures under the names that the run has for them.
         seed: Draws the items to look at if there are more than 20,000, and the first clusters.
         data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.

@@ -1,8 +1,8 @@
 """The types that readers return: images or feature vectors, their labels, the names of the classes."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -39,7 +39,7 @@ class Dataset:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     files: NDArray[np.object_] | None = None
-    """(N,) the path of each item's file, relative to the data's folder if it is inside; None if items are not files."""
+    """(N,) each item's file, relative to the data's folder or else absolute; None if items are not files."""
 
     def __post_init__(self) -> None:
         shape = self.inputs.shape
@@ -112,6 +112,8 @@ class Corpus:
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
     """Facts about the image files (:data:`normatch.images.FACTS`), training items first."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The classes of training files whose labels were given apart from the data, by name."""
 
     def __post_init__(self) -> None:
         if self.test is None:

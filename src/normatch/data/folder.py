@@ -62,10 +62,18 @@ class Listings:
 
     @property
     def files(self) -> NDArray[np.object_]:
-        """The name of each file, training files first: its path, relative to the data's folder if it is inside."""
+        """The name of each file, training files first: its path relative to the data's folder, as a manifest has it, or
+        else absolute."""
         # Strip both spellings of the folder: a manifest may list absolute paths, while the folder is given as relative.
         given, whole = (os.path.join(root, "") for root in (self.root, os.path.abspath(self.root)))
-        return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.everything.paths], object)
+
+        def name(path: Path) -> str:
+            stripped = str(path).removeprefix(given).removeprefix(whole)
+            # Of the folder "." no path begins with its name.
+            inside = stripped != str(path) or (self.root == Path() and not path.is_absolute())
+            return stripped if inside else os.path.abspath(path)
+
+        return np.array([name(path) for path in self.everything.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""

@@ -230,6 +230,9 @@ def _remarks(report: dict[str, Any]) -> list[str]:
     tested = [entry["name"] for entry in untrained if entry["test"]]
     if tested:
         remarks.append(f"only in the test set: {', '.join(tested[:SHOWN])}")
+    unseen = [entry["name"] for entry in report["classes"] if entry["train"] and not entry["test"]]
+    if unseen and any(entry["test"] for entry in report["classes"]):
+        remarks.append(f"not in the test set: {', '.join(unseen[:SHOWN])}")
     absent = [entry["name"] for entry in untrained if not entry["test"]]
     if absent:
         remarks.append(f"no item is labelled {', '.join(absent[:SHOWN])}: training needs labelled items of each class")

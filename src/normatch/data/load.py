@@ -163,7 +163,7 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
         progress=reading.progress,
     )
     labels = np.full(len(decoded.images), UNKNOWN, np.int64)
-    files = np.array([str(paths[i]) for i in decoded.kept], object)
+    files = np.array([os.path.abspath(paths[i]) for i in decoded.kept], object)
     more = replace(
         train,
         inputs=np.concatenate([train.inputs, decoded.images]),

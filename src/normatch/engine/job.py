@@ -3,6 +3,7 @@ made."""
 
 import copy
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, 
 from normatch.data.reading import DEFAULT
 from normatch.data.selected import Inputs, pieces
 from normatch.engine.feed import stays_on_host
+from normatch.engine.given import given_labels, with_labels
 from normatch.engine.labelled import must_be_runs_on, named_items
 from normatch.engine.rounds import drawn_labels
 from normatch.engine.runtime import Runtime
@@ -72,9 +74,14 @@ def must_have_classes(corpus: Corpus) -> None:
         raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
 
 
-def with_test_set(config: Config, corpus: Corpus) -> Corpus:
-    """The corpus of a run: with ``test_share``, some items are held out by seed as its test set."""
-    return hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
+def with_test_set(config: Config, corpus: Corpus, given: Mapping[str, str] | None = None) -> Corpus:
+    """The corpus of a run: with ``test_share``, some items are held out by seed as its test set.
+
+    Then other files have the labels that are ``given``, those of an existing run, or by default those that manifests
+    among ``labelled`` have. So these do not change what is held out.
+    """
+    held = hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
+    return with_labels(held, given_labels(config.labelled, held) if given is None else given)
 
 
 def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indices | None = None) -> Split:
@@ -87,7 +94,7 @@ def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indic
     if begun is not None and (config.labelled or config.suggested):
         named = begun.labelled
     elif config.labelled:
-        named = named_items(config.labelled)
+        named = named_items(config.labelled, corpus)
     if config.suggested:
         _must_be_suggestible(config, corpus)
         labels = None if named is not None else drawn_labels(config)
@@ -144,6 +151,7 @@ def prepare(
     pretrained: bool = True,
     begun: Split | None = None,
     both: Indices | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
@@ -152,9 +160,10 @@ def prepare(
     ``begun``: the split of the run that is resumed. Its augmentations without effect are no error: they cannot be left
     out any more.
     ``both``: the positions of all labels, where the first network has suggested some.
+    ``given``: the labels of files that the run has which is resumed, as for :func:`with_test_set`.
     """
     runtime = Runtime.of(config)
-    corpus = with_test_set(config, corpus or open_corpus(config))
+    corpus = with_test_set(config, corpus or open_corpus(config), given)
     if begun is None:
         config.augment.must_suit(images=corpus.train.is_images)
         must_be_runs_on(config.labelled, corpus)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import Corpus
+from normatch.engine.given import is_manifest, labels_in
 from normatch.engine.rounds import is_in_first_round
 from normatch.engine.run import Run
 from normatch.errors import UserError, reason, resume_command
@@ -22,13 +23,14 @@ COLUMN = "item"
 REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}"
 
 
-def named_items(places: Sequence[Path]) -> Indices:
-    """The positions among the training items that all places name together, each once.
+def named_items(places: Sequence[Path], corpus: Corpus) -> Indices:
+    """The positions among the training items of ``corpus`` that all places name together, each once.
 
-    A place is the folder of an earlier run, whose labelled items count; a table with the column ``item``, as ``normatch
-    suggest`` writes it; a text file of positions; or an .npy file of them.
+    A place is the folder of an earlier run, whose labelled items count; a table of ``normatch suggest``: one with the
+    column ``item``, or a manifest, of which the items with a label count; a text file of positions; or an .npy file of
+    them.
     """
-    return np.unique(np.concatenate([_items(place.expanduser()) for place in places]))
+    return np.unique(np.concatenate([_items(place.expanduser(), corpus) for place in places]))
 
 
 def must_be_runs_on(places: Sequence[Path], corpus: Corpus) -> None:
@@ -43,7 +45,11 @@ def must_be_runs_on(places: Sequence[Path], corpus: Corpus) -> None:
                 )
 
 
-def _items(place: Path) -> Indices:
+def _items(place: Path, corpus: Corpus) -> Indices:
+    if is_manifest(place):
+        given = labels_in(place, corpus)
+        assert corpus.train.files is not None  # or a table of files would have been refused
+        return np.flatnonzero([file in given for file in corpus.train.files.tolist()])
     if place.is_dir():
         run = Run.open(place)
         if is_in_first_round(run.config, run.split):
@@ -78,8 +84,6 @@ def _text(path: Path) -> Indices:
     if COLUMN in head:
         column = head.index(COLUMN)
         words = [row[column] if column < len(row) else "" for row in rows[1:]]
-    elif "path" in head:
-        raise ValueError("it is a manifest: fill in its labels, and add it to those of --data")
     else:
         words = [word for row in rows for cell in row for word in cell.split()]
     return np.array([_position(word) for word in words], np.int64)

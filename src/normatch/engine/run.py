@@ -170,12 +170,22 @@ class Run:
     @property
     def files(self) -> dict[str, list[str]]:
         """The names of the labelled, validation and test files; empty if items are not files."""
+        files: dict[str, list[str]] = self._of_files("files", dict[str, list[str]])
+        return files
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The classes of training files whose labels were given apart from the data, by name."""
+        given: dict[str, str] = self._of_files("given", dict[str, str])
+        return given
+
+    def _of_files(self, name: str, kind: Any) -> Any:
+        """What split.json says of files under ``name``; empty if it says nothing."""
 
         def read(path: Path) -> Any:
-            return _checked({"files": {}} | read_object(path), {"files": dict[str, list[str]]})["files"]
+            return _checked({name: {}} | read_object(path), {name: kind})[name]
 
-        files: dict[str, list[str]] = self._read("split.json", read)
-        return files
+        return self._read("split.json", read)
 
     def has_files_of(self, corpus: Corpus) -> bool:
         """Whether ``corpus`` has the same files at the split's positions; True if items are not files."""
@@ -303,6 +313,7 @@ def _about(split: Split, corpus: Corpus | None) -> dict[str, Any]:
         return {}
     found = {
         "files": files_of(split, corpus),
+        "given": corpus.given,
         "digest": digest(split, corpus),
         "digest_of_files": digest_of_files(corpus),
         "digest_of_test": digest_of_test(corpus),

@@ -86,7 +86,7 @@ def train(
         with run.alone():
             saved = checkpoint.load_latest(path / "checkpoint")
             corpus = corpus or open_corpus(config, reading)
-            job = prepare(config, corpus, pretrained=saved is None, begun=run.split)
+            job = prepare(config, corpus, pretrained=saved is None, begun=run.split, given=run.given)
             _must_be_unchanged(run, job, saved)
             if is_in_first_round(config, job.split):
                 job = _second_round(run, config, corpus, progress, turns)

@@ -41,7 +41,7 @@ def score_run(
     run = Run.open(path)
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
-    corpus = with_test_set(config, open_corpus(config, reading))
+    corpus = with_test_set(config, open_corpus(config, reading), run.given)
     answers = read_answers(run, model.classes)
     named = _held_out_files(run, corpus, on)
     if named is None:
@@ -82,10 +82,15 @@ def describe(report: dict[str, Any]) -> str:
     width = max(map(len, names))
     lines = [describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"])]
     lines += [
-        f"  {name:<{width}}  n {entry['n']:>5}  precision {entry['precision']:6.1%}  recall {entry['recall']:6.1%}"
+        f"  {name:<{width}}  n {entry['n']:>5}  precision {entry['precision']:6.1%}  recall {_recall(entry):>6}"
         for name, entry in zip(names, report["per_class"], strict=True)
     ]
     return "\n".join(lines)
+
+
+def _recall(entry: dict[str, Any]) -> str:
+    """A dash for a class without test items: nothing was measured."""
+    return f"{entry['recall']:.1%}" if entry["n"] else "–"
 
 
 def unlike_before(path: Path, report: dict[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 """Which items to label next: one of each kind that has no label yet, those kinds first of which a run is least sure."""
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from normatch.columns import counted
 from normatch.command import command_of
+from normatch.config import Config
 from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
@@ -30,7 +32,7 @@ class Suggestion(NamedTuple):
     """An item to label, and what the run makes of it."""
 
     item: str | int
-    """Its file, or else its position among the training items."""
+    """Its file, as :attr:`normatch.data.Dataset.files` has it, or else its position among the training items."""
     guess: str
     """The class that the run takes it for."""
     probability: float
@@ -78,7 +80,7 @@ def suggest(
     run = Run.open(Path(path))
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
-    corpus = with_test_set(config, open_corpus(config, reading))
+    corpus = with_test_set(config, open_corpus(config, reading), run.given)
     must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):
@@ -97,32 +99,57 @@ def suggest_to(
 ) -> str:
     """Suggest into a table ``out`` (standard output by default) and a contact sheet; return a summary for the user.
 
-    ``how`` is as for :func:`suggest`. Of files, the table is a manifest whose labels are to be filled in.
+    ``how`` is as for :func:`suggest`. Of files, the table is a manifest whose labels are to be filled in, and then
+    used with ``labelled``.
     """
     if out is not None:
         must_be_a_table(out, force)
     if sheet is not None:
         must_be_drawable(sheet, force=force)
     found = suggest(path, labels, **how)
-    if sheet is not None:
-        if not found.items.is_images:
-            raise UserError(f"sheet is {str(sheet)!r}, but {path} is a run on feature vectors: leave it out")
-        write_sheet(sheet, list(found.by_guess()))
-    of_files = found.items.files is not None
+    if sheet is not None and not found.items.is_images:
+        raise UserError(f"sheet is {str(sheet)!r}, but {path} is a run on feature vectors: leave it out")
+    run, of_files = Run.open(path), found.items.files is not None
+    config = how.get("moved", STAYED).applied_to(run.config)
     with written(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
-        write([(row.item, *([""] if of_files else []), *row[1:]) for row in found.rows])
+        if of_files:
+            places = (_seen_from(out, Path(config.data), str(row.item)) for row in found.rows)
+            write([(place, "", *row[1:]) for place, row in zip(places, found.rows, strict=True)])
+        else:
+            write(found.rows)
+        if sheet is not None:
+            write_sheet(sheet, list(found.by_guess()))
     said = (
         f"{counted(len(found.rows), 'item')} to label, of {found.unlabelled:,} without one: {out or 'standard output'}"
     )
-    # Positions can be named as they are; the labels of files are filled in first.
-    if out is not None and out.suffix.lower() == ".csv" and not of_files and (found.items.labels != UNKNOWN).all():
-        said += f"\nnext: {_command_with_more(path, out, len(found.rows), how.get('moved', STAYED))}"
+    if out is None or out.suffix.lower() != ".csv":
+        return said
+    if of_files:
+        return f"{said}\nnext: fill in its column label, then {_command_with_labels(path, out, config)}"
+    if (found.items.labels != UNKNOWN).all():
+        return f"{said}\nnext: {_command_with_more(run, out, len(found.rows), config)}"
     return said
 
 
-def _command_with_more(path: Path, table: Path, count: int, moved: Moved) -> str:
-    """The command line of the same run with these labels as well, on the data where it is now."""
-    run = Run.open(path)
+def _seen_from(table: Path | None, data: Path, item: str) -> str:
+    """The path of an item's file as a manifest in the table's place has it: relative to its folder."""
+    data = data.expanduser()
+    place = (data if data.is_dir() else data.parent) / item
+    here = os.path.realpath(table.parent if table is not None else ".")
+    # Not of the file itself, which may be a link: its name is the item's.
+    return Path(os.path.relpath(os.path.join(os.path.realpath(place.parent), place.name), here)).as_posix()
+
+
+def _command_with_more(run: Run, table: Path, count: int, config: Config) -> str:
+    """The command line of the same run with these labels as well."""
     labels = len(run.split.labelled) + count
-    config = moved.applied_to(run.config).replace(labelled=(path, table), labels=labels, fold=None, suggested=0)
-    return f"{command_of(config)} --out {shlex.quote(f'{path}-{labels}')}"
+    more = config.replace(labelled=(run.path, table), labels=labels, fold=None, suggested=0)
+    return f"{command_of(more)} --out {shlex.quote(f'{run.path}-{labels}')}"
+
+
+def _command_with_labels(path: Path, table: Path, config: Config) -> str:
+    """The command line of a run on the user's own files with these labels as well: the same items are held out."""
+    words = ["normatch", "train", "--data", config.data]
+    words += [] if config.unlabelled is None else ["--unlabeled", str(config.unlabelled)]
+    words += ["--test-share", f"{config.test_share:g}", "--seed", str(config.seed)]
+    return shlex.join([*words, "--labelled", str(path), str(table), "--out", f"{path}-more"])

@@ -120,7 +120,8 @@ def _escaped(value: object) -> object:
 @contextmanager
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
     pa, pq = _pyarrow()
-    kinds = {"item": pa.int64(), "agree": pa.bool_()} | dict.fromkeys(("path", "label", "flow_label"), pa.string())
+    texts = ("path", "label", "flow_label", "guess")
+    kinds = {"item": pa.int64(), "stands_for": pa.int64(), "agree": pa.bool_()} | dict.fromkeys(texts, pa.string())
     schema = pa.schema([(name, kinds.get(name, pa.float32())) for name in columns])
     waiting: list[tuple[Any, ...]] = []
 

@@ -117,7 +117,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     unlabelled: Predicted | None = None
     gone: str | None = None
     try:
-        corpus = with_test_set(config, open_corpus(config, reading))
+        corpus = with_test_set(config, open_corpus(config, reading), run.given)
         must_be_the_same(run, corpus, model.spec, answers)
         predicted = _predict_all(run, split, corpus, model)
         if answers is not None and predicted[0] is not None:

@@ -72,7 +72,7 @@ def classes(findings: Findings) -> str | None:
         "the strength is the share of the row.",
     )
     rows = [
-        [c["name"], share(c["precision"]), share(c["recall"]), share(c["f1"]), f"{c['n']:,}"]
+        [c["name"], share(c["precision"]), share(c["recall"] if c["n"] else None), share(c["f1"]), f"{c['n']:,}"]
         for c in findings.per_class
     ]
     figures = figure(
