@@ -3,9 +3,9 @@
 import shlex
 
 from normatch.config import Config, flat, to_json
-from normatch.recipes import recipes
+from normatch.recipes import own, recipes
 
-__all__ = ["command_of"]
+__all__ = ["command_of", "flags_of_own"]
 
 
 def command_of(config: Config) -> str:
@@ -15,6 +15,13 @@ def command_of(config: Config) -> str:
     """
     starts = ([name, *_flags_from(recipe.build(), config)] for name, recipe in recipes.items())
     return shlex.join(["normatch", "train", *min(starts, key=len)])
+
+
+def flags_of_own(config: Config) -> list[str]:
+    """The words of ``normatch train`` that train ``config``, on the user's own data; what equals the draft for such
+    data is chosen again, except for what is held out."""
+    none_held_out = [] if config.test_share else ["--test-share", "0"]
+    return ["--data", config.data, *none_held_out, *_flags_from(own(config.data), config)]
 
 
 def _flags_from(base: Config, config: Config) -> list[str]:

@@ -115,6 +115,14 @@ class Corpus:
     given: Mapping[str, str] = field(default_factory=dict)
     """The classes of training files whose labels were given apart from the data, by name."""
 
+    @property
+    def labels_of_data(self) -> NDArray[np.int64]:
+        """The labels of the training items without those that were given."""
+        if not self.given or self.train.files is None:
+            return self.train.labels
+        given = np.array([file in self.given for file in self.train.files.tolist()])
+        return np.where(given, UNKNOWN, self.train.labels)
+
     def __post_init__(self) -> None:
         if self.test is None:
             return

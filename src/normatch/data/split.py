@@ -66,7 +66,8 @@ def draw_split(
     truth, classes = corpus.train.labels, corpus.train.classes
     if not 0 <= validation < 1:
         raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
-    validating = stratified(truth, validation, seed, "validation")
+    # Labels that are given later leave what is set aside as it is.
+    validating = stratified(corpus.labels_of_data, validation, seed, "validation")
     free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
     if named is not None:
         labelled = _these(corpus, named, validating, labels, "labelled")

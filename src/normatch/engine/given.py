@@ -1,14 +1,16 @@
 """Labels of files that are given apart from the data, as in a table of ``normatch suggest`` that was filled in."""
 
-import csv
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus
 from normatch.data.manifest import list_manifest
 from normatch.engine.run import Run
@@ -18,40 +20,54 @@ __all__ = ["given_labels", "is_manifest", "labels_in", "with_labels"]
 
 
 def with_labels(corpus: Corpus, given: Mapping[str, str]) -> Corpus:
-    """The corpus with the classes ``given`` to files of its training items; those that it has not are left out."""
+    """The corpus with the classes ``given`` to files of its training items that have none in the data."""
     files, classes = corpus.train.files, corpus.train.classes
     if not given or files is None:
         return corpus
-    labels = corpus.train.labels.copy()
+    labels, used = corpus.train.labels.copy(), {}
     for at, file in enumerate(files.tolist()):
-        if given.get(file) in classes:
-            labels[at] = classes.index(given[file])
-    return replace(corpus, train=replace(corpus.train, labels=labels), given=dict(given))
+        if labels[at] == UNKNOWN and given.get(file) in classes:
+            labels[at], used[file] = classes.index(given[file]), given[file]
+    return replace(corpus, train=replace(corpus.train, labels=labels), given=used)
 
 
-def given_labels(places: Sequence[Path], corpus: Corpus) -> dict[str, str]:
-    """The class of each training file of ``corpus`` that manifests among the places, and those that earlier runs
-    among them had, give a label."""
-    found: dict[str, str] = {}
-    for place in (place.expanduser() for place in places):
-        if not place.is_dir() and not is_manifest(place):
-            continue
-        given = Run.open(place).given if place.is_dir() else labels_in(place, corpus)
-        for file, name in given.items():
-            before = found.setdefault(file, name)
-            if before != name:
-                raise UserError(f"{place}: {file} is {name!r} here and {before!r} before: correct one of the two")
-    return found
+def given_labels(config: Config, corpus: Corpus) -> dict[str, str]:
+    """The class of each training file of ``corpus`` to which the tables in ``labelled`` give a label, or earlier runs
+    there had given one. So a table corrects a run."""
+    tables: dict[str, str] = {}
+    runs: dict[str, str] = {}
+    places = [place.expanduser() for place in config.labelled]
+    for place in filter(is_manifest, places):
+        for file, name in labels_in(place, corpus).items():
+            _must_agree(place, file, name, tables.setdefault(file, name), "before: correct one of the two")
+    files, labels = corpus.train.files, corpus.train.labels
+    known = {} if files is None else dict(zip(files.tolist(), labels.tolist(), strict=True))
+    for place in (place for place in places if place.is_dir()):
+        for file, name in Run.open(place, config.unlabelled).given.items():
+            if file in tables:
+                continue
+            label = known.get(file, UNKNOWN)
+            in_data = name if label == UNKNOWN else corpus.train.classes[label]
+            _must_agree(place, file, name, in_data, f"in {corpus.name}: correct it there, or leave {place} out")
+            _must_agree(
+                place, file, name, runs.setdefault(file, name), "in another run: add a table with the right one"
+            )
+    return runs | tables
+
+
+def _must_agree(place: Path, file: str, name: str, other: str, where: str) -> None:
+    if name != other:
+        raise UserError(f"{place}: {file} is {name!r} here and {other!r} {where}")
 
 
 def is_manifest(place: Path) -> bool:
-    """Whether a place is a table of files. What cannot be read is none: :mod:`normatch.engine.labelled` says why."""
+    """Whether a place is a table of files, though perhaps not one that can be read."""
     if place.suffix.lower() != ".csv":
         return False
     try:
-        with place.open(encoding="utf-8-sig", newline="") as file:
-            head = [name.strip().lower() for name in next(csv.reader(file), [])]
-    except (OSError, ValueError, csv.Error):
+        with place.open(encoding="utf-8-sig", errors="replace") as file:
+            head = [name.strip(' "').lower() for name in re.split("[,;\t]", file.readline().strip())]
+    except OSError:
         return False
     return "path" in head and "item" not in head
 
@@ -97,11 +113,15 @@ def labels_in(manifest: Path, corpus: Corpus) -> dict[str, str]:
 
 
 def _places(files: NDArray[np.object_], data: Path) -> dict[str, int]:
-    """The position of each file by where it is."""
-    root = data if data.is_dir() else data.parent
-    spelt = {os.path.abspath(root), os.path.realpath(root)}
-    names = list(enumerate(files.tolist()))
-    return {os.path.normpath(os.path.join(folder, name)): at for folder in spelt for at, name in names}
+    """The position of each file by where it is, also without links to its folder."""
+    root = os.path.abspath(data if data.is_dir() else data.parent)
+    found: dict[str, int] = {}
+    real = cache(os.path.realpath)
+    for at, name in enumerate(files.tolist()):
+        folder, own = os.path.split(os.path.join(root, name))
+        found[os.path.normpath(os.path.join(folder, own))] = at
+        found[os.path.join(real(folder), own)] = at
+    return found
 
 
 def _spellings(path: Path) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def with_test_set(config: Config, corpus: Corpus, given: Mapping[str, str] | Non
     among ``labelled`` have. So these do not change what is held out.
     """
     held = hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
-    return with_labels(held, given_labels(config.labelled, held) if given is None else given)
+    return with_labels(held, given_labels(config, held) if given is None else given)
 
 
 def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indices | None = None) -> Split:
@@ -166,7 +166,7 @@ def prepare(
     corpus = with_test_set(config, corpus or open_corpus(config), given)
     if begun is None:
         config.augment.must_suit(images=corpus.train.is_images)
-        must_be_runs_on(config.labelled, corpus)
+        must_be_runs_on(config, corpus)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
     split = draw(config, corpus, begun, both)
     mean, std = _statistics(corpus.train)

@@ -2,13 +2,15 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.config import Config
 from normatch.data import Corpus
-from normatch.engine.given import is_manifest, labels_in
+from normatch.engine.given import is_manifest, labels_in, with_labels
 from normatch.engine.rounds import is_in_first_round
 from normatch.engine.run import Run
 from normatch.errors import UserError, reason, resume_command
@@ -20,7 +22,7 @@ Indices = NDArray[np.int64]
 COLUMN = "item"
 """Of a table of ``normatch suggest``."""
 
-REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}"
+REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}, or of files with path and label"
 
 
 def named_items(places: Sequence[Path], corpus: Corpus) -> Indices:
@@ -33,12 +35,14 @@ def named_items(places: Sequence[Path], corpus: Corpus) -> Indices:
     return np.unique(np.concatenate([_items(place.expanduser(), corpus) for place in places]))
 
 
-def must_be_runs_on(places: Sequence[Path], corpus: Corpus) -> None:
-    """Raise UserError if one of the places is a run on other data, in which a position is another item."""
-    for place in (place.expanduser() for place in places):
+def must_be_runs_on(config: Config, corpus: Corpus) -> None:
+    """Raise UserError if what is ``labelled`` has a run on other data, in which a position is another item."""
+    for place in (place.expanduser() for place in config.labelled):
         if place.is_dir():
-            run = Run.open(place)
-            if not (run.has_files_of(corpus) and run.has_data_of(corpus)):
+            run = Run.open(place, config.unlabelled)
+            data = replace(corpus, train=replace(corpus.train, labels=corpus.labels_of_data))
+            seen = with_labels(data, run.given)
+            if not (run.has_files_of(seen) and run.has_data_of(seen)):
                 raise UserError(
                     f"labelled is {place}, a run on other items than those of {corpus.name} here: give a run on the "
                     "same data, with the same held-out items"

@@ -80,8 +80,10 @@ class Run:
     it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``. A run of two rounds
     has that of its first network in ``first/``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, unlabelled: Path | None = None) -> None:
         self.path = path
+        self.unlabelled = unlabelled
+        """Where the folder of more unlabelled images is now, if it has moved since."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -129,10 +131,10 @@ class Run:
             )
 
     @classmethod
-    def open(cls, path: Path) -> "Run":
+    def open(cls, path: Path, unlabelled: Path | None = None) -> "Run":
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is no run (it has no config.json): give the folder that `normatch train` wrote")
-        return cls(path)
+        return cls(path, unlabelled)
 
     def alone(self) -> TextIO:
         """A lock, held until it is closed, so that only one process at a time trains the run."""
@@ -171,13 +173,21 @@ class Run:
     def files(self) -> dict[str, list[str]]:
         """The names of the labelled, validation and test files; empty if items are not files."""
         files: dict[str, list[str]] = self._of_files("files", dict[str, list[str]])
-        return files
+        return {part: [self._now(name) for name in names] for part, names in files.items()}
 
     @property
     def given(self) -> dict[str, str]:
         """The classes of training files whose labels were given apart from the data, by name."""
         given: dict[str, str] = self._of_files("given", dict[str, str])
-        return given
+        return {self._now(name): label for name, label in given.items()}
+
+    def _now(self, name: str) -> str:
+        """The name of a file today: of those in the folder of more unlabelled images it is an absolute path."""
+        if self.unlabelled is None or not os.path.isabs(name) or self.config.unlabelled is None:
+            return name
+        then = os.path.join(self.config.unlabelled, "")
+        inside = name.removeprefix(then)
+        return name if inside == name else os.path.join(os.path.abspath(self.unlabelled.expanduser()), inside)
 
     def _of_files(self, name: str, kind: Any) -> Any:
         """What split.json says of files under ``name``; empty if it says nothing."""

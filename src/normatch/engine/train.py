@@ -75,7 +75,7 @@ def train(
                 job = _second_round(run, stored, corpus, progress, turns, new=True)
             _train(run, job, None, progress, turns, new=not config.suggested)
         return run
-    run = Run.open(path)
+    run = Run.open(path, config.unlabelled)
     if config.backbone == "auto":
         # The network that was picked when the run began: on another kind of device, another one would be.
         config = config.replace(backbone=run.config.backbone)

@@ -38,7 +38,7 @@ def score_run(
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """The scores of the averaged weights on held-out items: the test set or, if there is none, validation items."""
-    run = Run.open(path)
+    run = Run.open(path, moved.unlabelled)
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
     corpus = with_test_set(config, open_corpus(config, reading), run.given)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.columns import counted
-from normatch.command import command_of
+from normatch.command import command_of, flags_of_own
 from normatch.config import Config
 from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.reading import DEFAULT
@@ -77,7 +77,7 @@ def suggest(
     """
     if labels < 1:
         raise UserError(f"labels is {labels}: give the number of items to suggest, at least 1")
-    run = Run.open(Path(path))
+    run = Run.open(Path(path), moved.unlabelled)
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
     corpus = with_test_set(config, open_corpus(config, reading), run.given)
@@ -148,8 +148,6 @@ def _command_with_more(run: Run, table: Path, count: int, config: Config) -> str
 
 
 def _command_with_labels(path: Path, table: Path, config: Config) -> str:
-    """The command line of a run on the user's own files with these labels as well: the same items are held out."""
-    words = ["normatch", "train", "--data", config.data]
-    words += [] if config.unlabelled is None else ["--unlabeled", str(config.unlabelled)]
-    words += ["--test-share", f"{config.test_share:g}", "--seed", str(config.seed)]
-    return shlex.join([*words, "--labelled", str(path), str(table), "--out", f"{path}-more"])
+    """The command line of a run like it on the user's own files with these labels as well."""
+    more = config.replace(labelled=(path, table), labels=None, fold=None, suggested=0)
+    return shlex.join(["normatch", "train", *flags_of_own(more), "--out", f"{path}-more"])

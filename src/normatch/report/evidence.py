@@ -107,7 +107,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     Missing or changed data is not an error: ``gone`` then has the reason, and all that needs no data is still there.
     It is one if ``moved`` says where the data is, and so is a cache that cannot be written to.
     """
-    run = Run.open(path)
+    run = Run.open(path, moved.unlabelled)
     result, config = run.result, moved.applied_to(run.config.replace(device=device))
     model = load_model(path).to(device_of(device))
     split = run.split  # if it is damaged, that is an error
