@@ -173,21 +173,24 @@ class Run:
     def files(self) -> dict[str, list[str]]:
         """The names of the labelled, validation and test files; empty if items are not files."""
         files: dict[str, list[str]] = self._of_files("files", dict[str, list[str]])
-        return {part: [self._now(name) for name in names] for part, names in files.items()}
+        now = self._names_today()
+        return {part: list(map(now, names)) for part, names in files.items()}
 
     @property
     def given(self) -> dict[str, str]:
         """The classes of training files whose labels were given apart from the data, by name."""
         given: dict[str, str] = self._of_files("given", dict[str, str])
-        return {self._now(name): label for name, label in given.items()}
+        now = self._names_today()
+        return {now(name): label for name, label in given.items()}
 
-    def _now(self, name: str) -> str:
-        """The name of a file today: of those in the folder of more unlabelled images it is an absolute path."""
-        if self.unlabelled is None or not os.path.isabs(name) or self.config.unlabelled is None:
-            return name
-        then = os.path.join(self.config.unlabelled, "")
-        inside = name.removeprefix(then)
-        return name if inside == name else os.path.join(os.path.abspath(self.unlabelled.expanduser()), inside)
+    def _names_today(self) -> Callable[[str], str]:
+        """Gives a file its name of today: in the folder of more unlabelled images, which may have moved, it is an
+        absolute path."""
+        then = None if self.unlabelled is None else self.config.unlabelled
+        if self.unlabelled is None or then is None:
+            return str
+        old, new = (os.path.join(folder, "") for folder in (then, os.path.abspath(self.unlabelled.expanduser())))
+        return lambda name: new + name.removeprefix(old) if name.startswith(old) else name
 
     def _of_files(self, name: str, kind: Any) -> Any:
         """What split.json says of files under ``name``; empty if it says nothing."""
