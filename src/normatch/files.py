@@ -3,17 +3,19 @@
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from normatch.annotations import fits
 from normatch.errors import UserError
 from normatch.locks import take
 
 __all__ = [
     "FULL",
     "alone",
+    "checked",
     "kind_of",
     "must_be_free",
     "naming",
@@ -118,9 +120,18 @@ def read_json(path: Path) -> Any:
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; ValueError if it holds something else."""
-    content = read_json(path)
+    return checked(read_json(path), {})
+
+
+def checked(content: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
+    """The content; ValueError if it is no object, or a field of it is missing or of another type."""
     if not isinstance(content, dict):
         raise ValueError(f"it holds {kind_of(content)}, not an object")
+    for name, hint in hints.items():
+        if name not in content:
+            raise ValueError(f"it has no {name}")
+        if not fits(content[name], hint):
+            raise ValueError(f"{name} is {content[name]!r}")
     return content
 
 

@@ -115,14 +115,6 @@ class Corpus:
     given: Mapping[str, str] = field(default_factory=dict)
     """The classes of training files whose labels were given apart from the data, by name."""
 
-    @property
-    def labels_of_data(self) -> NDArray[np.int64]:
-        """The labels of the training items without those that were given."""
-        if not self.given or self.train.files is None:
-            return self.train.labels
-        given = np.array([file in self.given for file in self.train.files.tolist()])
-        return np.where(given, UNKNOWN, self.train.labels)
-
     def __post_init__(self) -> None:
         if self.test is None:
             return
@@ -136,6 +128,14 @@ class Corpus:
             raise UserError(
                 f"training inputs have shape {self.train.shape}, test inputs {self.test.shape}: make them equal"
             )
+
+    @property
+    def labels_of_data(self) -> NDArray[np.int64]:
+        """The labels of the training items without those that were given."""
+        if not self.given or self.train.files is None:
+            return self.train.labels
+        given = np.array([file in self.given for file in self.train.files.tolist()])
+        return np.where(given, UNKNOWN, self.train.labels)
 
     @property
     def is_testable(self) -> bool:

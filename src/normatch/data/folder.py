@@ -112,6 +112,12 @@ class Listings:
         return Corpus(self.name, train, test if len(test) else None)
 
 
+def folder_of(data: str) -> Path:
+    """The folder to which the names of files in the user's own data are relative: itself, or that of the manifest."""
+    where = Path(data).expanduser()
+    return where if where.is_dir() else where.parent
+
+
 def list_corpus(where: Path) -> Listings:
     """List a folder: images in ``DIR/<class>/`` are labelled, those in ``DIR/unlabeled/`` are not; alternatively
     ``DIR/train`` and ``DIR/test`` are such folders."""

@@ -5,6 +5,7 @@ A column ``split`` says which images are to test on.
 
 import csv
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.errors import UserError, reason
 from normatch.images import OnBad
 
-__all__ = ["NO_CLASS", "list_manifest", "list_paths"]
+__all__ = ["NO_CLASS", "is_manifest", "list_manifest", "list_paths"]
 
 EXAMPLE = ("cats/1.png", "cat")
 
@@ -33,6 +34,18 @@ PARTS = ("train", "test")
 
 SPLITS = frozenset({"set", "subset", "fold", "partition"})
 """Columns that may say, in other programs, which rows are for testing; refused, since they would be trained on."""
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether ``path`` is a table of files, though perhaps none that can be read, and not of positions (``item``)."""
+    if path.suffix.lower() != ".csv":
+        return False
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            columns = [name.strip(' "').lower() for name in re.split("[,;\t]", file.readline().strip())]
+    except OSError:
+        return False
+    return "path" in columns and "item" not in columns
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:

@@ -1,7 +1,6 @@
 """Labels of files that are given apart from the data, as in a table of ``normatch suggest`` that was filled in."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -12,11 +11,12 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus
-from normatch.data.manifest import list_manifest
+from normatch.data.folder import folder_of
+from normatch.data.manifest import is_manifest, list_manifest
 from normatch.engine.run import Run
 from normatch.errors import UserError
 
-__all__ = ["given_labels", "is_manifest", "labels_in", "with_labels"]
+__all__ = ["given_labels", "labels_in", "with_labels"]
 
 
 def with_labels(corpus: Corpus, given: Mapping[str, str]) -> Corpus:
@@ -60,18 +60,6 @@ def _must_agree(place: Path, file: str, name: str, other: str, where: str) -> No
         raise UserError(f"{place}: {file} is {name!r} here and {other!r} {where}")
 
 
-def is_manifest(place: Path) -> bool:
-    """Whether a place is a table of files, though perhaps not one that can be read."""
-    if place.suffix.lower() != ".csv":
-        return False
-    try:
-        with place.open(encoding="utf-8-sig", errors="replace") as file:
-            head = [name.strip(' "').lower() for name in re.split("[,;\t]", file.readline().strip())]
-    except OSError:
-        return False
-    return "path" in head and "item" not in head
-
-
 def labels_in(manifest: Path, corpus: Corpus) -> dict[str, str]:
     """The class of each training file of ``corpus`` that a manifest has a label for."""
     train = corpus.train
@@ -83,8 +71,8 @@ def labels_in(manifest: Path, corpus: Corpus) -> dict[str, str]:
     listed = list_manifest(manifest)
     if listed.test is not None:
         raise UserError(f"{manifest} lists test items: leave them out, its labels are to be learnt")
-    data = Path(corpus.name).expanduser()
-    places = _places(train.files, data)
+    root = os.path.abspath(folder_of(corpus.name))
+    places = _places(train.files, root)
     found: dict[str, str] = {}
     for path, name in zip(listed.train.paths, listed.train.names, strict=True):
         if name is None:
@@ -92,7 +80,7 @@ def labels_in(manifest: Path, corpus: Corpus) -> dict[str, str]:
         at = next((places[place] for place in _spellings(path) if place in places), None)
         if at is None:
             test = corpus.test.files if corpus.test is not None else None
-            tested = test is not None and not _places(test, data).keys().isdisjoint(_spellings(path))
+            tested = test is not None and not _places(test, root).keys().isdisjoint(_spellings(path))
             what = "a test item" if tested else "no item"
             raise UserError(f"{manifest}: {path} is {what} of {corpus.name}: leave it out")
         file, before = train.files[at], train.labels[at]
@@ -112,9 +100,8 @@ def labels_in(manifest: Path, corpus: Corpus) -> dict[str, str]:
     return found
 
 
-def _places(files: NDArray[np.object_], data: Path) -> dict[str, int]:
+def _places(files: NDArray[np.object_], root: str) -> dict[str, int]:
     """The position of each file by where it is, also without links to its folder."""
-    root = os.path.abspath(data if data.is_dir() else data.parent)
     found: dict[str, int] = {}
     real = cache(os.path.realpath)
     for at, name in enumerate(files.tolist()):

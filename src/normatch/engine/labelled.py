@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import Corpus
-from normatch.engine.given import is_manifest, labels_in, with_labels
+from normatch.data.manifest import is_manifest
+from normatch.engine.given import labels_in, with_labels
 from normatch.engine.rounds import is_in_first_round
 from normatch.engine.run import Run
 from normatch.errors import UserError, reason, resume_command

@@ -19,7 +19,7 @@ from normatch.data.split import digest, digest_of_files, digest_of_test, files_o
 from normatch.engine.diagnosis import Alarm
 from normatch.engine.meter import Record
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import kind_of, read_json, read_object, replacing, write_json
+from normatch.files import checked, kind_of, read_json, read_object, replacing, write_json
 from normatch.locks import take
 from normatch.significance import describe_accuracy
 
@@ -196,7 +196,7 @@ class Run:
         """What split.json says of files under ``name``; empty if it says nothing."""
 
         def read(path: Path) -> Any:
-            return _checked({name: {}} | read_object(path), {name: kind})[name]
+            return checked({name: {}} | read_object(path), {name: kind})[name]
 
         return self._read("split.json", read)
 
@@ -230,7 +230,7 @@ class Run:
 
         def read(path: Path) -> dict[str, Any]:
             result = read_object(path)
-            return _checked(result, RESULT | {name: hint for name, hint in SINCE.items() if name in result})
+            return checked(result, RESULT | {name: hint for name, hint in SINCE.items() if name in result})
 
         result: dict[str, Any] = self._read("result.json", read)
         return result
@@ -269,7 +269,7 @@ class Run:
             content = read_json(path)
             if not isinstance(content, list):
                 raise ValueError(f"it holds {kind_of(content)}, not a list")
-            return [_checked(warning, WARNING) for warning in content]
+            return [checked(warning, WARNING) for warning in content]
 
         warnings: list[dict[str, Any]] = []
         if (self.path / "warnings.json").is_file():
@@ -340,18 +340,6 @@ def _record(line: bytes) -> dict[str, Any]:
     if not line.endswith(b"\n") or not fits(record, Record) or not isinstance(record.get("step"), int):
         raise ValueError("a line is no record of a step")
     return dict(record)
-
-
-def _checked(content: Any, hints: dict[str, Any]) -> dict[str, Any]:
-    """The content; ValueError if it is no object, or a field of it is missing or of another type."""
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds {kind_of(content)}, not an object")
-    for name, hint in hints.items():
-        if name not in content:
-            raise ValueError(f"it has no {name}")
-        if not fits(content[name], hint):
-            raise ValueError(f"{name} is {content[name]!r}")
-    return content
 
 
 def _unreadable(path: Path, error: ValueError) -> UserError:

@@ -14,6 +14,7 @@ from normatch.columns import counted
 from normatch.command import command_of, flags_of_own
 from normatch.config import Config
 from normatch.data import UNKNOWN, Dataset, Reading
+from normatch.data.folder import folder_of
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
 from normatch.engine.job import open_corpus, with_test_set
@@ -113,7 +114,7 @@ def suggest_to(
     config = how.get("moved", STAYED).applied_to(run.config)
     with written(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
         if of_files:
-            places = (_seen_from(out, Path(config.data), str(row.item)) for row in found.rows)
+            places = (_seen_from(out, folder_of(config.data) / str(row.item)) for row in found.rows)
             write([(place, "", *row[1:]) for place, row in zip(places, found.rows, strict=True)])
         else:
             write(found.rows)
@@ -131,10 +132,8 @@ def suggest_to(
     return said
 
 
-def _seen_from(table: Path | None, data: Path, item: str) -> str:
-    """The path of an item's file as a manifest in the table's place has it: relative to its folder."""
-    data = data.expanduser()
-    place = (data if data.is_dir() else data.parent) / item
+def _seen_from(table: Path | None, place: Path) -> str:
+    """The path of a file as a manifest in the table's place has it: relative to its folder."""
     here = os.path.realpath(table.parent if table is not None else ".")
     # Not of the file itself, which may be a link: its name is the item's.
     return Path(os.path.relpath(os.path.join(os.path.realpath(place.parent), place.name), here)).as_posix()

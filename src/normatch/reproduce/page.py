@@ -31,8 +31,8 @@ def section(filled: Filled, linked: Linked, drawing: Drawing | None = None) -> s
         paper = "only gains are compared with the paper's" if compared else "no accuracy here is the paper's"
         parts.append(f"{study.about} Trained on {stand_in} with its own schedule; {paper}.")
     else:
-        words = [f"{ANALYSIS}."] * study.movable + [study.about, study.of_paper]
-        parts.append(" ".join(filter(None, words)))
+        protocol = f"{ANALYSIS}." if study.movable else ""
+        parts.append(" ".join(filter(None, [protocol, study.about, study.of_paper])))
     if drawing is not None:
         parts += [f"![{drawing.title}]({drawing.path})", drawing.said]
     parts.append(markdown(table(filled, linked)))

@@ -14,7 +14,7 @@ from normatch.engine.run import Run
 from normatch.engine.runtime import Runtime
 from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError, reason
-from normatch.files import read_json, replacing
+from normatch.files import checked, read_json, replacing
 from normatch.report.thinning import sampled
 from normatch.reproduce.budget import EVALUATIONS
 from normatch.weights import load_model
@@ -23,6 +23,16 @@ __all__ = ["Result", "question", "read_results", "write_result"]
 
 NOT_IN_QUESTION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which results for the same cell may differ: the seed, where a run is trained, how often it logs."""
+
+
+FIELDS: dict[str, Any] = {
+    "failed": str | None,
+    "seconds": float,
+    "hardware": str,
+    "versions": dict[str, str],
+    "date": str,
+}
+"""Fields of a result file, and their types."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def read_results(folder: Path) -> list[Result]:
 
 def _read(path: Path) -> Result:
     try:
-        found = read_json(path)
+        found = checked(read_json(path), FIELDS)
         confident = found["curves"].get("pseudo/confident") or [(0, None)]
         return Result(
             path=path,
@@ -110,10 +120,10 @@ def _read(path: Path) -> Result:
             confident=_share("pseudo/confident", confident[-1][1]),
             weights=found["auxiliary"]["weights"],
             products=found["auxiliary"]["products"],
-            seconds=float(found["seconds"]),
-            hardware=_text("hardware", found["hardware"]),
-            torch=_text("torch", found["versions"]["torch"]),
-            date=_text("date", found["date"]),
+            seconds=found["seconds"],
+            hardware=found["hardware"],
+            torch=found["versions"]["torch"],
+            date=found["date"],
             curves={name: [(int(step), float(value)) for step, value in c] for name, c in found["curves"].items()},
         )
     except (AttributeError, IndexError, OSError, KeyError, TypeError, ValueError, UserError) as error:
@@ -125,12 +135,6 @@ def _share(name: str, value: Any) -> float | None:
     if value is None or (isinstance(value, int | float) and 0 <= value <= 1):
         return value
     raise ValueError(f"{name} is {value!r} instead of a share from 0 to 1")
-
-
-def _text(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise ValueError(f"{name} is {value!r} instead of text")
 
 
 def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
