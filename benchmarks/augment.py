@@ -21,9 +21,9 @@ from torch import Tensor
 
 from normatch.augment import Views
 from normatch.data import Dataset, Pool
-from normatch.engine.graphs import capture
-from normatch.engine.machine import circumstances
 from normatch.files import write_json
+from normatch.training.graphs import capture
+from normatch.training.machine import circumstances
 
 LABELLED, BATCH = 64, 448
 """Labelled and unlabelled images of a CIFAR-10 step."""

@@ -15,8 +15,8 @@ from many_runs import write_all
 from small_pictures import ITEMS, KEPT, LABELS, PLACE, SEEDS, WHAT, write_arrays
 
 from normatch import recipes
-from normatch.choices import plan
-from normatch.engine import train
+from normatch.autoconfig import plan
+from normatch.training import train
 
 RESULTS = Path(__file__).parent / "results" / "chosen-pictures.json"
 STEPS = 1024

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample, normalize
 
 from normatch.methods import Batch, Method, Outcome, Task, ViewsWanted, methods
-from normatch.methods.contract import Settings
+from normatch.methods.base import Settings
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.passes import embed
-from normatch.model import Model
+from normatch.nets.model import Model
 
 __all__ = ["Contrast", "Contrasting", "Likened", "SimclrView", "Started", "add_methods", "nt_xent"]
 

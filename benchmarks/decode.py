@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from normatch.images.cores import cores
+from normatch.data.images.cores import cores
 
 COUNT, SIDE, CLASSES = 100_000, 32, 10
 DECODED = COUNT * SIDE * SIDE * 3

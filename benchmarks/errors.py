@@ -14,11 +14,11 @@ from fast import table
 from mistaken import ACROSS, sheet, tiles
 
 from normatch import recipes
-from normatch.engine import Run
-from normatch.engine.job import open_corpus
-from normatch.engine.rounds import FIRST
 from normatch.evaluate.answers import read_answers
 from normatch.files import write_json
+from normatch.training import Run
+from normatch.training.job import open_corpus
+from normatch.training.rounds import FIRST
 
 RESULTS = Path(__file__).parent / "results" / "cifar10-40-fast-errors.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "cifar10-horses.jpg"

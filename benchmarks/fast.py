@@ -23,15 +23,15 @@ from tried import add_what_was_tried
 from normatch import recipes
 from normatch.config import Config
 from normatch.data import Corpus
-from normatch.engine import train
-from normatch.engine.job import open_corpus
-from normatch.engine.kinds import of_new_kinds
-from normatch.engine.progress import Lines
-from normatch.engine.run import Run
 from normatch.evaluate import Predictor, confusion, load
 from normatch.evaluate.answers import read_answers
 from normatch.files import read_json, write_json
 from normatch.reproduce.turns import turn
+from normatch.training import train
+from normatch.training.job import open_corpus
+from normatch.training.kinds import of_new_kinds
+from normatch.training.progress import Lines
+from normatch.training.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "cifar10-fast-choices.json"
 WHAT = (

@@ -30,9 +30,9 @@ from normatch import FixMatchClassifier, NorMatchClassifier
 from normatch.augment import AugmentConfig
 from normatch.data import UNKNOWN
 from normatch.data.holdout import stratified
-from normatch.engine.machine import circumstances
 from normatch.files import write_json
 from normatch.seeding import permutation
+from normatch.training.machine import circumstances
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = range(5)

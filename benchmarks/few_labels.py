@@ -13,8 +13,8 @@ import succession
 from many_runs import DIGITS, write_all
 
 from normatch import recipes
-from normatch.engine import train
-from normatch.engine.job import open_corpus, with_test_set
+from normatch.training import train
+from normatch.training.job import open_corpus, with_test_set
 
 RESULTS = Path(__file__).parent / "results" / "digits-few-labels.json"
 LABELS = (10, 20, 40)

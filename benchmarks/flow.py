@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from normatch.engine.graphs import capture
 from normatch.flow import NormalizingFlowClassifier
+from normatch.training.graphs import capture
 
 CASES = [(512, 128, 10), (512, 512, 100)]
 

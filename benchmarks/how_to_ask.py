@@ -19,11 +19,11 @@ from which_labels import Indices, add, each_class, labelled_run, then_suggested
 from normatch import recipes
 from normatch.data import Corpus
 from normatch.data.selected import Selected
-from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.rounds import SHARE
-from normatch.engine.run import Run
-from normatch.inference import features
-from normatch.weights import load_model
+from normatch.nets.inference import features
+from normatch.nets.weights import load_model
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.rounds import SHARE
+from normatch.training.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "digits-how-to-ask.json"
 SEEDS = range(400, 412)

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from normatch.engine.machine import circumstances
 from normatch.files import write_json
+from normatch.training.machine import circumstances
 
 __all__ = ["DIGITS", "write_all"]
 

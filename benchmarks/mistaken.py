@@ -16,9 +16,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from normatch import recipes
 from normatch.data import Corpus, Dataset, draw_split
-from normatch.engine.job import open_corpus
 from normatch.evaluate import Predictor, load
 from normatch.files import write_json
+from normatch.training.job import open_corpus
 
 RESULTS = Path(__file__).parent / "results" / "cifar10-birds.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "cifar10-birds.jpg"

@@ -17,10 +17,10 @@ from normatch import load
 from normatch.augment import AugmentConfig
 from normatch.config import Config
 from normatch.data import load_corpus
-from normatch.engine import train
-from normatch.engine.progress import shown
-from normatch.inference import features
 from normatch.methods.parts.groups import OptimConfig
+from normatch.nets.inference import features
+from normatch.training import train
+from normatch.training.progress import shown
 
 __all__ = ["halve", "photograph_features", "read_photographs"]
 

@@ -12,9 +12,9 @@ import torch
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset
-from normatch.engine.bench import bench
-from normatch.engine.machine import circumstances
 from normatch.methods.normatch import NorMatchSettings
+from normatch.training.bench import bench
+from normatch.training.machine import circumstances
 
 
 def noise(n: int, side: int) -> Corpus:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from normatch.evaluate.predictor import MOST, Predictor
-from normatch.model import HeadSpec, Model, ModelSpec
+from normatch.nets.model import HeadSpec, Model, ModelSpec
 
 ITEMS = 20_000
 REPEATS = 3

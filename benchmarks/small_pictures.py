@@ -16,10 +16,10 @@ from many_runs import write_all
 from photographs import halve, read_photographs
 
 from normatch import recipes
-from normatch.choices import plan
-from normatch.engine import train
+from normatch.autoconfig import plan
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.passes import Passes
+from normatch.training import train
 
 RESULTS = Path(__file__).parent / "results" / "small-pictures.json"
 WHAT = (

@@ -19,11 +19,11 @@ from typing import Any
 
 from normatch import recipes
 from normatch.config import Config
-from normatch.engine.bench import bench, describe
-from normatch.engine.machine import circumstances
-from normatch.engine.progress import Lines
 from normatch.files import read_json, write_json
 from normatch.methods.parts.passes import Passes
+from normatch.training.bench import bench, describe
+from normatch.training.machine import circumstances
+from normatch.training.progress import Lines
 
 ITEMS = 50_000
 """Images on the device, as in CIFAR-10: they count in the peak memory."""

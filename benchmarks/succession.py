@@ -11,12 +11,12 @@ from torch.nn.functional import one_hot
 
 from normatch.data import Dataset
 from normatch.device import device_of
-from normatch.engine import Run
-from normatch.inference import logits
 from normatch.methods import Batch, Embedding, Outcome, Task, methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
-from normatch.model import Model
-from normatch.weights import load_model
+from normatch.nets.inference import logits
+from normatch.nets.model import Model
+from normatch.nets.weights import load_model
+from normatch.training import Run
 
 __all__ = ["Predecessor", "Successor", "add_methods", "surest"]
 

@@ -16,11 +16,11 @@ from normatch.methods import Batch, Outcome, Task, ViewsWanted, methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.losses import labelled_loss
 from normatch.methods.supervised import Supervised
-from normatch.model import Model
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.model import Model
 from normatch.nets.partial import Parts, join, parts_of
-from normatch.nets.zoo.quick_resnet import SLOPE, QuickResNet
-from normatch.nets.zoo.wide_resnet import NORM_MOMENTUM, WideResNet
+from normatch.nets.quick_resnet import SLOPE, QuickResNet
+from normatch.nets.wide_resnet import NORM_MOMENTUM, WideResNet
 
 __all__ = ["add_what_was_tried"]
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from normatch import recipes
 from normatch.config import Config
 from normatch.data import Corpus, draw_split
-from normatch.engine import train
-from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.kinds import of_new_kinds, one_of_each_kind
-from normatch.engine.run import Run
 from normatch.evaluate import load
+from normatch.nets.weights import load_model
 from normatch.seeding import permutation
-from normatch.weights import load_model
+from normatch.training import train
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.kinds import of_new_kinds, one_of_each_kind
+from normatch.training.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "digits-which-labels.json"
 LABELS = (10, 20, 40)

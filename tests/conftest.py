@@ -11,7 +11,7 @@ import torch
 
 from normatch.config import Config
 from normatch.methods import Batch, Method, Task, methods
-from normatch.model import Model, ModelSpec
+from normatch.nets.model import Model, ModelSpec
 
 # A busy machine is not an error; and where a change is judged, the same change gets the same verdict.
 hypothesis.settings.register_profile(

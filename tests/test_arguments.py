@@ -12,12 +12,12 @@ from normatch.augment import AugmentConfig
 from normatch.command import command_of
 from normatch.config import Config
 from normatch.data import Split
-from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.recipes import own, recipes
+from normatch.training.run import Run
 
 CONFIGS = {name: recipe.build() for name, recipe in recipes.items()} | {
     "another seed": recipes.get("digits-40").build().replace(seed=3, steps=7, labels=None),

@@ -19,12 +19,12 @@ from normatch.arguments import parse_run
 from normatch.cli import main
 from normatch.cli.main import VERBS
 from normatch.data import sources
-from normatch.engine import Run
-from normatch.engine.progress import Progress, quiet
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.nets import backbones
 from normatch.recipes import recipes
+from normatch.training import Run
+from normatch.training.progress import Progress, quiet
 
 QUICK = ["--steps", "4", "--epoch", "2", "--batch", "8", "--ratio", "2", "--log-every", "2", "--device", "cpu"]
 
@@ -377,16 +377,16 @@ def test_stopped_by_hand_it_says_how_to_go_on(
 
     argv = ["train", "digits-40", *QUICK, "--out", str(tmp_path / "my run")]
     for where, says in (
-        ("normatch.choices.planning.open_corpus", "normatch: stopped\n"),
-        ("normatch.engine.run.Run.create", "normatch: stopped\n"),
+        ("normatch.autoconfig.planning.open_corpus", "normatch: stopped\n"),
+        ("normatch.training.run.Run.create", "normatch: stopped\n"),
         (
-            "normatch.engine.progress.Lines.__call__",
+            "normatch.training.progress.Lines.__call__",
             f"normatch: stopped; continue with normatch train --out '{tmp_path / 'my run'}' --resume\n",
         ),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(where, stop)
-            patch.setattr("normatch.engine.progress.Lines.SECONDS", 0.0)
+            patch.setattr("normatch.training.progress.Lines.SECONDS", 0.0)
             assert main(argv) == 1
         assert capsys.readouterr().err == says
     assert main(["train", "--out", str(tmp_path / "my run"), "--resume"]) == 0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from normatch.choices import minutes
+from normatch.autoconfig import minutes
 from normatch.cli import main
-from normatch.engine.pace import Pace
+from normatch.training.pace import Pace
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "quickstart.md").read_text()

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from normatch import recipes
-    from normatch.choices import plan
+    from normatch.autoconfig import plan
     from normatch.config import Config
-    from normatch.engine.run import Run
-    from normatch.engine.train import train
     from normatch.errors import UserError
     from normatch.estimator import FixMatchClassifier, NorMatchClassifier
     from normatch.evaluate.predictor import Predictor, load
     from normatch.flow import NormalizingFlowClassifier
+    from normatch.training.run import Run
+    from normatch.training.train import train
 
 __version__ = "0.1.0"
 
@@ -37,11 +37,11 @@ _MODULES = {
     "NorMatchClassifier": "normatch.estimator",
     "NormalizingFlowClassifier": "normatch.flow",
     "Predictor": "normatch.evaluate.predictor",
-    "Run": "normatch.engine.run",
+    "Run": "normatch.training.run",
     "UserError": "normatch.errors",
     "load": "normatch.evaluate.predictor",
-    "plan": "normatch.choices",
-    "train": "normatch.engine.train",
+    "plan": "normatch.autoconfig",
+    "train": "normatch.training.train",
 }
 
 

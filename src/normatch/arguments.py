@@ -16,12 +16,12 @@ from typing import Annotated, Any
 import tyro
 
 from normatch.config import Config
-from normatch.engine.run import Run
-from normatch.engine.train import run_folder
+from normatch.data.images import BadImages
 from normatch.errors import UserError
-from normatch.images import BadImages
 from normatch.methods import methods
 from normatch.recipes import own, recipes
+from normatch.training.run import Run
+from normatch.training.train import run_folder
 
 __all__ = ["named_fields", "option", "or_skipped", "parse", "parse_action", "parse_run"]
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from normatch import recipes
 from normatch.data import UNKNOWN
 from normatch.data.selected import Inputs
-from normatch.engine.job import Job, prepare
-from normatch.engine.progress import shown
-from normatch.engine.run import Run
-from normatch.engine.train import train
 from normatch.errors import UserError
 from normatch.report import write_report
+from normatch.training.job import Job, prepare
+from normatch.training.progress import shown
+from normatch.training.run import Run
+from normatch.training.train import train
 
 __all__ = ["rival_accuracy", "run_demo"]
 

@@ -19,16 +19,12 @@ from sklearn.utils.validation import (
 )
 
 from normatch.augment import AugmentConfig
-from normatch.choices.rules import muon_rate
+from normatch.autoconfig.rules import muon_rate
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.data.balance import label_counts, skewed
 from normatch.data.manifest import NO_CLASS
 from normatch.device import Device
-from normatch.engine.job import prepare
-from normatch.engine.loop import Loop
-from normatch.engine.progress import quiet
-from normatch.engine.recorder import Silent
 from normatch.errors import UserError
 from normatch.evaluate.predictor import Predictor
 from normatch.methods import Settings
@@ -36,6 +32,10 @@ from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.nets import suitable_backbone
+from normatch.training.job import prepare
+from normatch.training.loop import Loop
+from normatch.training.progress import quiet
+from normatch.training.recorder import Silent
 
 __all__ = ["FixMatchClassifier", "NorMatchClassifier"]
 

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from normatch.cli import main
+from normatch.data.images import sheet as sheets
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
-from normatch.images import sheet as sheets
-from tests.images.test_likeness import crops, recompressed
+from tests.data.images.test_likeness import crops, recompressed
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from normatch.data.images import worker
+from normatch.data.images.decode import Form, Header, open_upright
 from normatch.data.items import Files, Rows, find_items
 from normatch.errors import UserError
-from normatch.images import worker
-from normatch.images.decode import Form, Header, open_upright
 from tests.data.original_formats import random_bytes
 
 SHAPE = (3, 6, 9)

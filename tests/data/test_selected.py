@@ -79,7 +79,7 @@ def test_a_run_with_its_images_in_a_file_takes_no_memory_for_them(tmp_path: Path
 import numpy as np
 from normatch.config import Config
 from normatch.data import Corpus, Dataset
-from normatch.engine import Loop, prepare
+from normatch.training import Loop, prepare
 
 def own():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from normatch import recipes
-from normatch.engine import train
+from normatch.training import train
 from tests.docs.scripts import BENCHMARKS, load_script
 
 GROUPS = np.repeat([0, 1, 2, 3], [40, 30, 20, 10])

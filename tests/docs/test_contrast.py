@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from normatch.engine import train
 from normatch.methods.parts.groups import OptimConfig
+from normatch.training import train
 from tests.conftest import make_method
 from tests.docs.scripts import brief, load_script, noise, put_registries_back
 

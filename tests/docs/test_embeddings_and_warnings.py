@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.engine import diagnosis, train
+from normatch.training import diagnosis, train
 
 DOCS = Path(__file__).parents[2] / "docs"
 

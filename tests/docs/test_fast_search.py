@@ -10,9 +10,9 @@ import pytest
 from normatch import recipes
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset
-from normatch.engine import train
 from normatch.files import read_json
 from normatch.nets import find_backbone
+from normatch.training import train
 from tests.docs.scripts import BENCHMARKS, brief, load_script, noise, put_registries_back
 
 PROJECT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from normatch.config import Config
-from normatch.engine import train
-from normatch.images import Channels, decode_all
+from normatch.data.images import Channels, decode_all
+from normatch.training import train
 
 DOCS = Path(__file__).parents[2] / "docs"
 

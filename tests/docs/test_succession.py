@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.augment import AugmentConfig
-from normatch.engine import train
+from normatch.training import train
 from tests.conftest import make_batch, make_method
 from tests.docs.scripts import brief, load_script, noise, put_registries_back
 

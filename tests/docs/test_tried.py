@@ -7,11 +7,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from normatch.engine import train
 from normatch.methods import Batch, Task, methods
 from normatch.methods.normatch import NorMatchSettings
-from normatch.model import Model, ModelSpec
 from normatch.nets import create_backbone
+from normatch.nets.model import Model, ModelSpec
+from normatch.training import train
 from tests.docs.scripts import BENCHMARKS, brief, load_script, noise, put_registries_back
 
 TRIED = (

@@ -9,7 +9,7 @@ from PIL import Image, ImageSequence
 
 from normatch.errors import UserError
 from normatch.evaluate.predictor import Prediction, Predictor
-from normatch.model import HeadSpec, Model, ModelSpec
+from normatch.nets.model import HeadSpec, Model, ModelSpec
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 1), dtype=np.uint8)
 CLASSES = ("a", "b", "c")

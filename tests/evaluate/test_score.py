@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from normatch.cli import main
-from normatch.engine import train
-from normatch.engine.run import Moved
 from normatch.errors import UserError
 from normatch.evaluate.score import describe, score_run, unlike_before
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
+from normatch.training import train
+from normatch.training.run import Moved
 from tests.data.original_formats import save_png
 
 

@@ -15,11 +15,11 @@ from PIL import Image
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data.manifest import list_manifest
-from normatch.engine import Run, kinds, train
 from normatch.errors import UserError
 from normatch.evaluate import load
 from normatch.evaluate import suggest as module
 from normatch.evaluate.suggest import suggest
+from normatch.training import Run, kinds, train
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
 

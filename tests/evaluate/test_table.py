@@ -16,10 +16,10 @@ from PIL import Image
 import normatch
 from normatch.cli import main
 from normatch.config import Config
-from normatch.engine import train
 from normatch.evaluate import table
 from normatch.evaluate.predictor import Prediction
 from normatch.methods.normatch import NorMatchSettings
+from normatch.training import train
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (11, 8, 8), dtype=np.uint8)
 

@@ -12,7 +12,7 @@ from normatch.methods import Method
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.consensus import ramp as grown
 from normatch.methods.parts.groups import OptimConfig
-from normatch.model import HeadSpec
+from normatch.nets.model import HeadSpec
 from tests.conftest import make_batch, make_method
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normatch.methods.parts.passes import embed
-from normatch.model import Model
+from normatch.nets.model import Model
 from tests.conftest import make_method
 
 SIZES = (4, 6, 5)

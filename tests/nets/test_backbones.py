@@ -11,8 +11,8 @@ import normatch.nets
 import normatch.nets.backbone
 from normatch.errors import UserError
 from normatch.nets import backbones, create_backbone
-from normatch.nets.zoo.mlp import MLP
-from normatch.nets.zoo.wide_resnet import WideResNet
+from normatch.nets.mlp import MLP
+from normatch.nets.wide_resnet import WideResNet
 
 
 def count(*modules: nn.Module) -> int:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import normatch
 from normatch.config import Config
-from normatch.engine import prepare, train
 from normatch.errors import UserError
 from normatch.evaluate.export import Served, export_model
 from normatch.nets import create_backbone, find_backbone
+from normatch.training import prepare, train
 
 WEIGHT = 0.25
 

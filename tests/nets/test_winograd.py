@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, leaky_relu, max_pool2d
 
+from normatch.nets.small import SmallWide
 from normatch.nets.winograd import convolve_images, convolve_maps, max_pool, normalise_maps
-from normatch.nets.zoo.small import SmallWide
 
 
 def error(found: Tensor, exact: Tensor) -> float:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from normatch.config import Config
-from normatch.engine import train
 from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import own
+from normatch.training import train
 
 
 @pytest.fixture(scope="session")

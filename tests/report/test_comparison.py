@@ -12,10 +12,10 @@ from scipy.stats import binomtest
 from normatch.augment import AugmentConfig
 from normatch.cli import main
 from normatch.config import Config
-from normatch.engine import train
 from normatch.errors import UserError
 from normatch.report import compare, describe, write_comparison
 from normatch.report.comparison import Match, verdict
+from normatch.training import train
 from tests.report.test_report import check_page
 
 

@@ -18,9 +18,6 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
 
 from normatch.cli import main
-from normatch.engine import train
-from normatch.engine.job import prepare
-from normatch.engine.run import Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.calibration import calibration_error
 from normatch.evaluate.metrics import per_class
@@ -33,6 +30,9 @@ from normatch.report.sections.cases import NO_CLASS, disputed
 from normatch.report.sections.classes import classes
 from normatch.report.sections.curves import pseudo_labels
 from normatch.report.thinning import MOST_POINTS
+from normatch.training import train
+from normatch.training.job import prepare
+from normatch.training.run import Moved, Run
 
 KINDS = ["normatch", "fixmatch", "supervised", "validation", "mlp", "nothing-held-out", "vectors"]
 VOID = {"meta", "img", "br", "link"}

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from normatch.config import Config
-from normatch.engine import Job, checkpoint
-from normatch.engine.pace import Pace
 from normatch.errors import UserError
 from normatch.recipes import digits
 from normatch.reproduce import estimate
 from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
+from normatch.training import Job, checkpoint
+from normatch.training.pace import Pace
 
 PACES = {"digits-40": Pace(start=10.0, step=0.5, evaluation=3.0)}
 

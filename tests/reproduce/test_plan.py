@@ -9,11 +9,11 @@ import torch
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.engine.pace import Pace
-from normatch.engine.progress import clock
 from normatch.errors import UserError
 from normatch.reproduce import estimate, plan
 from normatch.reproduce.estimate import Paces
+from normatch.training.pace import Pace
+from normatch.training.progress import clock
 
 GB = 10**9
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from normatch.config import Config
-from normatch.engine import train
-from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.report.thinning import MOST_POINTS
 from normatch.reproduce.results import Result, _shortened, read_results, write_result
+from normatch.training import train
+from normatch.training.run import Run
 
 MEAN = "mean of the last 20 evaluations"
 BEST = "best evaluation (chosen by the test set)"

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from normatch.cli import main
-from normatch.engine.pace import Pace
 from normatch.errors import UserError
 from normatch.reproduce import estimate, paper, work
 from normatch.reproduce.paper import Cell, Row, Study, Trial
 from normatch.reproduce.plan import make_plan
 from normatch.reproduce.work import carry_out
+from normatch.training.pace import Pace
 
 QUICK = ["--budget", "4steps", "--device", "cpu", "--data", "digits", "--seeds", "0"]
 

@@ -4,13 +4,13 @@ import json as jsonlib
 from pathlib import Path
 
 from normatch.arguments import named_fields, option, or_skipped, parse_run
+from normatch.autoconfig import Plan, choose
 from normatch.bars import decoding
-from normatch.choices import Plan, choose
 from normatch.data import Reading
-from normatch.engine.bench import bench as measure
-from normatch.engine.bench import describe
-from normatch.engine.progress import Lines
 from normatch.files import must_be_free, write_json
+from normatch.training.bench import bench as measure
+from normatch.training.bench import describe
+from normatch.training.progress import Lines
 
 __all__ = ["main"]
 

@@ -9,8 +9,8 @@ from tyro.conf import Positional, arg
 from normatch.arguments import parse_action
 from normatch.bars import decoding, downloading
 from normatch.data import Reading, data_root, get, sources
+from normatch.data.images.cache import Cache, describe_cache
 from normatch.data.inspect import describe, inspect
-from normatch.images.cache import Cache, describe_cache
 
 __all__ = ["main"]
 

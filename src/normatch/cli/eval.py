@@ -11,9 +11,9 @@ from normatch.arguments import parse
 from normatch.bars import decoding
 from normatch.data import Reading
 from normatch.device import Device
-from normatch.engine.run import Moved
 from normatch.evaluate.answers import On
 from normatch.evaluate.score import describe, score_run, unlike_before
+from normatch.training.run import Moved
 
 __all__ = ["main"]
 

@@ -11,9 +11,9 @@ from tyro.conf import Positional, arg
 from normatch.arguments import parse
 from normatch.data import Reading
 from normatch.device import Device
-from normatch.engine.run import Moved
 from normatch.errors import UserError
 from normatch.report import numbers_of, write_report
+from normatch.training.run import Moved
 
 __all__ = ["main"]
 

@@ -10,8 +10,8 @@ from normatch.arguments import parse
 from normatch.bars import decoding
 from normatch.data import Reading
 from normatch.device import Device
-from normatch.engine.run import Moved
 from normatch.evaluate.suggest import suggest_to
+from normatch.training.run import Moved
 
 __all__ = ["main"]
 

@@ -4,14 +4,14 @@ import shlex
 from pathlib import Path
 
 from normatch.arguments import named_fields, option, or_skipped, parse_run
+from normatch.autoconfig import plan
 from normatch.bars import decoding
-from normatch.choices import plan
 from normatch.data import Reading
-from normatch.engine import train as run_training
-from normatch.engine.progress import shown
-from normatch.engine.run import Moved, Run
-from normatch.engine.train import run_folder, with_absolute_paths
 from normatch.errors import resume_command
+from normatch.training import train as run_training
+from normatch.training.progress import shown
+from normatch.training.run import Moved, Run
+from normatch.training.train import run_folder, with_absolute_paths
 
 __all__ = ["main"]
 

@@ -8,6 +8,7 @@ from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
+from normatch.data.images import OnBad
 from normatch.data.items import Files, Items, Rows, find_items
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import HostPool, Pool
@@ -15,7 +16,6 @@ from normatch.data.reading import Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.data.split import Split, draw_split
 from normatch.data.stream import Stream
-from normatch.images import OnBad
 
 __all__ = [
     "UNKNOWN",

@@ -111,7 +111,7 @@ class Corpus:
     skipped: tuple[str, ...] = ()
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
-    """Facts about the image files (:data:`normatch.images.FACTS`), training items first."""
+    """Facts about the image files (:data:`normatch.data.images.FACTS`), training items first."""
     given: Mapping[str, str] = field(default_factory=dict)
     """The classes of training files whose labels were given apart from the data, by name."""
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from normatch.data.dataset import SETS, UNKNOWN, Corpus, Dataset
 from normatch.data.ignored import holds_runs, kinds_in, leads_to
+from normatch.data.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
-from normatch.images import SIZES, SUFFIXES, Channels, OnBad, decode_all
 
 __all__ = [
     "UNLABELLED",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normatch.columns import counted
-from normatch.images import SUFFIXES
+from normatch.data.images import SUFFIXES
 
 __all__ = ["Ignored", "find_ignored", "holds_runs", "kinds_in", "leads_to", "say_ignored"]
 

@@ -14,12 +14,12 @@ from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, doubtful_names
 from normatch.data.folder import Listings
 from normatch.data.ignored import Ignored, say_ignored
+from normatch.data.images import FACTS, decode_all, describe_dark, facts_of
+from normatch.data.images.likeness import LIKE, NEAR, alike, groups
+from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.load import find_listings, load_corpus, passed_over
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
-from normatch.images import FACTS, decode_all, describe_dark, facts_of
-from normatch.images.likeness import LIKE, NEAR, alike, groups
-from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
 
 __all__ = ["describe", "inspect"]
 
@@ -62,7 +62,7 @@ def inspect(
     """Report on a folder, a CSV manifest, an ``.npz`` or a named data set; ``sheet`` is a contact sheet to write.
 
     Two items are duplicates if their pixels are equal, and near duplicates if they look alike
-    (:mod:`normatch.images.likeness`). Nothing is changed, except that ``force`` replaces a sheet that exists, and
+    (:mod:`normatch.data.images.likeness`). Nothing is changed, except that ``force`` replaces a sheet that exists, and
     unreadable files are only listed.
     """
     if sheet is not None:

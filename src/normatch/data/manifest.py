@@ -12,8 +12,8 @@ from typing import Any
 
 from normatch.data.dataset import MISSING
 from normatch.data.folder import UNLABELLED, Listing, Listings
+from normatch.data.images import OnBad
 from normatch.errors import UserError, reason
-from normatch.images import OnBad
 
 __all__ = ["NO_CLASS", "is_manifest", "list_manifest", "list_paths"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from normatch.images import Cache, DecodingProgress, silent
+from normatch.data.images import Cache, DecodingProgress, silent
 
 __all__ = ["DEFAULT", "Reading"]
 

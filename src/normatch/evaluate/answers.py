@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus
-from normatch.engine.predictions import PREDICTIONS, read_predictions
-from normatch.engine.run import Run
 from normatch.errors import UserError
-from normatch.model import ModelSpec
+from normatch.nets.model import ModelSpec
+from normatch.training.predictions import PREDICTIONS, read_predictions
+from normatch.training.run import Run
 
 __all__ = [
     "Answers",

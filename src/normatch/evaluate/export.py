@@ -22,8 +22,8 @@ from torch.export import ExportedProgram
 import normatch
 from normatch.errors import UserError, reason
 from normatch.files import must_be_free, replacing
-from normatch.model import Model
-from normatch.weights import load_model
+from normatch.nets.model import Model
+from normatch.nets.weights import load_model
 
 __all__ = ["Format", "Served", "export_model", "export_run"]
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.data import UNKNOWN, Files, Items, OnBad, Rows
+from normatch.data.images.decode import fit_upright
 from normatch.data.selected import Selected
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named
-from normatch.images.decode import fit_upright
-from normatch.inference import batch_for, contiguous
-from normatch.model import Model
-from normatch.weights import load_model
+from normatch.nets.inference import batch_for, contiguous
+from normatch.nets.model import Model
+from normatch.nets.weights import load_model
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -10,8 +10,6 @@ from normatch.columns import on_one_line
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
-from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import (
     HeldOut,
@@ -25,6 +23,8 @@ from normatch.evaluate.answers import (
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 from normatch.significance import describe_accuracy
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.run import STAYED, Moved, Run
 
 __all__ = ["describe", "held_out", "score_run", "unlike_before"]
 

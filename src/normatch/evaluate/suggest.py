@@ -15,16 +15,16 @@ from normatch.command import command_of, flags_of_own
 from normatch.config import Config
 from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.folder import folder_of
+from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
-from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.kinds import of_new_kinds
-from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.predictor import load
 from normatch.evaluate.table import must_be_a_table, written
-from normatch.images.sheet import ACROSS, must_be_drawable, write_sheet
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.kinds import of_new_kinds
+from normatch.training.run import STAYED, Moved, Run
 
 __all__ = ["Suggestion", "Suggestions", "suggest", "suggest_to"]
 

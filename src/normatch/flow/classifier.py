@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from normatch.errors import UserError
-from normatch.flow import fused
 from normatch.flow.coupling import CouplingStack
 from normatch.flow.mixture import GaussianMixture, MeansInit
+from normatch.kernels import flow as fused
 
 __all__ = ["PUBLISHED_DROPOUT", "NormalizingFlowClassifier"]
 

@@ -1,6 +1,6 @@
 """Semi-supervised methods, one file each, found by name."""
 
-from normatch.methods.contract import (
+from normatch.methods.base import (
     Batch,
     Embedding,
     Method,

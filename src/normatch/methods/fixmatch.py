@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from normatch.errors import UserError
-from normatch.methods.contract import Batch, Settings, methods
+from normatch.methods.base import Batch, Settings, methods
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings, Weighted
 from normatch.methods.parts.weights import threshold_weights
 

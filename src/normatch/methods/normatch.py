@@ -9,13 +9,13 @@ from torch import Tensor
 from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
 from normatch.flow.classifier import PUBLISHED_DROPOUT
-from normatch.methods.contract import Batch, Outcome, PseudoLabels, Settings, Task, methods
+from normatch.methods.base import Batch, Outcome, PseudoLabels, Settings, Task, methods
 from normatch.methods.parts.consensus import Consensus, ramp
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
 from normatch.methods.parts.losses import targets
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.methods.parts.weights import AdaptiveWeights
-from normatch.model import HeadSpec, Model
+from normatch.nets.model import HeadSpec, Model
 
 __all__ = ["NorMatch", "NorMatchSettings"]
 

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from normatch.methods.contract import Batch, Method, Outcome, methods
+from normatch.methods.base import Batch, Method, Outcome, methods
 from normatch.methods.parts.losses import labelled_loss
 
 __all__ = ["Supervised"]

@@ -130,9 +130,9 @@ TINY = 16
 SMALL = 32
 """The same limit without a GPU, where a step's time grows with the number of pixels."""
 
-backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets.zoo")
+backbones: Registry[BackboneSpec] = Registry("backbone", package="normatch.nets")
 
-families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbones", package="normatch.nets.zoo")
+families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbones", package="normatch.nets")
 """Networks of other libraries, too many to list: the backbone ``FAMILY:NAME`` is ``families.get(FAMILY)(NAME)``."""
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
-from normatch.engine.predictions import PREDICTIONS
-from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
-from normatch.methods.contract import Settings
+from normatch.methods.base import Settings
+from normatch.nets.weights import read_spec
 from normatch.report.findings import Curve, curves_of
 from normatch.significance import mcnemar, wilson_interval
-from normatch.weights import read_spec
+from normatch.training.predictions import PREDICTIONS
+from normatch.training.run import Run
 
 __all__ = ["ComparedRun", "Comparison", "Match", "compare", "describe", "shown"]
 

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, HostPool, Reading, Split
+from normatch.data.images.cache import CacheError
 from normatch.data.reading import DEFAULT
 from normatch.device import Device, device_of
-from normatch.engine.job import open_corpus, with_test_set
-from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
 from normatch.evaluate.calibration import soften
 from normatch.evaluate.score import held_out
-from normatch.images.cache import CacheError
-from normatch.inference import features
 from normatch.methods import methods
-from normatch.model import Model
+from normatch.nets.inference import features
+from normatch.nets.model import Model
+from normatch.nets.weights import load_model
 from normatch.seeding import sample
-from normatch.weights import load_model
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.run import STAYED, Moved, Run
 
 __all__ = ["Evidence", "Flow", "Predicted", "gather"]
 

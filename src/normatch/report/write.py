@@ -8,7 +8,6 @@ from normatch.config import to_json
 from normatch.data import Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
-from normatch.engine.run import STAYED, Moved, Run
 from normatch.errors import UserError
 from normatch.files import must_be_free, replacing
 from normatch.report.comparison import Comparison
@@ -17,6 +16,7 @@ from normatch.report.evidence import gather
 from normatch.report.findings import examine
 from normatch.report.page import page
 from normatch.report.pictures import pictures_of
+from normatch.training.run import STAYED, Moved, Run
 
 __all__ = ["numbers_of", "write_comparison", "write_page", "write_report"]
 

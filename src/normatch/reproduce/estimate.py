@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from normatch.config import Config
-from normatch.engine.job import prepare
-from normatch.engine.pace import Pace, pace
-from normatch.engine.runtime import Runtime
 from normatch.errors import UserError, reason
 from normatch.files import read_object, write_json
 from normatch.reproduce.budget import BETWEEN_EVALUATIONS, EVALUATIONS
@@ -19,6 +16,9 @@ from normatch.reproduce.grid import Planned
 from normatch.reproduce.paper import Trial
 from normatch.reproduce.results import question
 from normatch.reproduce.turns import turn
+from normatch.training.job import prepare
+from normatch.training.pace import Pace, pace
+from normatch.training.runtime import Runtime
 
 __all__ = ["Paces"]
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normatch.config import Config
-from normatch.engine.checkpoint import newest_step
-from normatch.engine.rounds import FIRST
-from normatch.engine.run import Run
 from normatch.errors import UserError
 from normatch.recipes import recipes
 from normatch.reproduce.budget import Budget
 from normatch.reproduce.paper import ANALYSED, Study, Trial
+from normatch.training.checkpoint import newest_step
+from normatch.training.rounds import FIRST
+from normatch.training.run import Run
 
 __all__ = ["Planned", "keep", "plan_runs", "stand_in_for"]
 

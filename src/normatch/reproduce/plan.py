@@ -10,9 +10,6 @@ import torch
 from normatch.columns import aligned, counted, percent
 from normatch.config import Config
 from normatch.device import Device
-from normatch.engine.job import open_corpus
-from normatch.engine.progress import clock
-from normatch.engine.runtime import Runtime
 from normatch.errors import UserError
 from normatch.recipes import recipes
 from normatch.reproduce.budget import Budget
@@ -20,6 +17,9 @@ from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned, keep, plan_runs, stand_in_for
 from normatch.reproduce.paper import Study, find_studies
 from normatch.reproduce.results import question
+from normatch.training.job import open_corpus
+from normatch.training.progress import clock
+from normatch.training.runtime import Runtime
 
 __all__ = ["Plan", "make_plan"]
 

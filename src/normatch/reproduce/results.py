@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from normatch.config import Config, from_json, to_json
-from normatch.engine.diagnosis import NOT_FINITE
-from normatch.engine.machine import stamp
-from normatch.engine.run import Run
-from normatch.engine.runtime import Runtime
-from normatch.engine.train import MAY_DIFFER
 from normatch.errors import UserError, reason
 from normatch.files import checked, read_json, replacing
+from normatch.nets.weights import load_model
 from normatch.report.thinning import sampled
 from normatch.reproduce.budget import EVALUATIONS
-from normatch.weights import load_model
+from normatch.training.diagnosis import NOT_FINITE
+from normatch.training.machine import stamp
+from normatch.training.run import Run
+from normatch.training.runtime import Runtime
+from normatch.training.train import MAY_DIFFER
 
 __all__ = ["Result", "question", "read_results", "write_result"]
 

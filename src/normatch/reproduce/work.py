@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from normatch.config import Config
-from normatch.engine.diagnosis import NOT_FINITE
-from normatch.engine.loop import Turns
-from normatch.engine.progress import Lines
-from normatch.engine.runtime import Runtime
-from normatch.engine.train import train
 from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.locks import take
@@ -25,6 +20,11 @@ from normatch.reproduce.pictures import draw
 from normatch.reproduce.plan import Plan
 from normatch.reproduce.results import read_results, write_result
 from normatch.reproduce.turns import turn
+from normatch.training.diagnosis import NOT_FINITE
+from normatch.training.loop import Turns
+from normatch.training.progress import Lines
+from normatch.training.runtime import Runtime
+from normatch.training.train import train
 
 __all__ = ["carry_out", "summary", "tables"]
 

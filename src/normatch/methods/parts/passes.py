@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from normatch.model import Model
+from normatch.nets.model import Model
 
 __all__ = ["Passes", "embed"]
 

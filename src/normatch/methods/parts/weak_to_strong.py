@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from normatch.errors import UserError
-from normatch.methods.contract import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted
+from normatch.methods.base import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted
 from normatch.methods.parts.alignment import Alignment
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
 from normatch.methods.parts.passes import Passes, embed
-from normatch.model import Model
 from normatch.nets import find_backbone
+from normatch.nets.model import Model
 
 __all__ = ["WeakToStrong", "WeakToStrongSettings", "Weighted"]
 

@@ -1,9 +1,9 @@
 """Training curves: losses, accuracy, and the quality of pseudo-labels (Figures 3 and 4 of the paper)."""
 
-from normatch.engine.curves import HIGH_CONFIDENCE
 from normatch.report.charts import Series, legend, line_chart
 from normatch.report.findings import Findings
 from normatch.report.markup import cards, figure, words
+from normatch.training.curves import HIGH_CONFIDENCE
 
 __all__ = ["FIGURE_3", "FIGURE_4", "learning", "pseudo_labels"]
 

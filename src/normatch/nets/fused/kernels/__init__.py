@@ -1,1 +1,0 @@
-"""Triton kernels, imported only if Triton is installed."""

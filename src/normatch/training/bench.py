@@ -1,0 +1,212 @@
+"""Measure how fast a config trains on this machine, where a step's time goes, and how near it is to memory's limit."""
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from normatch.columns import counted
+from normatch.config import Config
+from normatch.data import Corpus, Dataset, sources
+from normatch.device import device_of
+from normatch.errors import UserError
+from normatch.methods import Batch
+from normatch.training.graphs import capture
+from normatch.training.job import prepare
+from normatch.training.machine import circumstances
+from normatch.training.progress import Progress, quiet
+from normatch.training.runtime import Runtime
+from normatch.training.step import Step
+from normatch.training.timing import WARM_UP, seconds_of, stepping, wait
+from normatch.training.traffic import bandwidth, step_bytes
+
+__all__ = ["AUXILIARY", "bench", "describe"]
+
+AUXILIARY = "of both: auxiliary"
+"""The auxiliary classifiers' share of forward and backward."""
+
+
+def bench(
+    config: Config,
+    *,
+    repeats: int = 5,
+    seconds: float = 2.0,
+    items: int | None = None,
+    corpus: Corpus | None = None,
+    progress: Progress = quiet,
+) -> dict[str, Any]:
+    """Steps per second (the median of ``repeats`` timings of about ``seconds``), milliseconds of a step's parts, and
+    the share of the step's time that moving its bytes at this machine's measured bandwidth would take.
+
+    A named data set is replaced by noise of its shape, so that nothing needs to be downloaded: a step's time does not
+    depend on the pixels. ``items`` is their number, by default a few times what a step draws. ``corpus`` is the data if
+    already read. Parts are timed separately, so their sum may differ from the step's time.
+    """
+    if repeats < 1 or seconds <= 0:
+        raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
+    if items is not None and items < 1:
+        raise UserError(f"items is {items}: give a positive number of images")
+    if items is not None and config.data not in sources:
+        raise UserError(f"items is {items}, but {config.data} is timed with its own items: leave it out")
+    start = time.perf_counter()
+    if corpus is None and config.data in sources:
+        # The noise stands for the items to learn from: none of it is held out, and its fold is what would be named.
+        corpus = _noise(config, items)
+        config = config.replace(test_share=0.0, labelled=(), fold=0 if config.labelled else config.fold)
+    if device_of(config.device).type == "cuda":
+        # First, because the choice between pools on the device and on the host depends on the free memory.
+        _clear_gpu()
+    job = prepare(config, corpus)
+    with stepping(job) as loop:
+        step = loop.step
+        step.progress = progress
+        for _ in range(WARM_UP):
+            step()
+        wait(step.runtime)
+        ready = time.perf_counter() - start
+        once = seconds_of(step, 3, step.runtime)
+        count = max(5, round(seconds / once))
+        rates = [1 / seconds_of(step, count, step.runtime) for _ in range(repeats)]
+        peak = torch.cuda.max_memory_allocated() if job.runtime.on_gpu else None
+        rate = statistics.median(rates)
+        parts, eager = _parts(step)
+        return {
+            "name": config.name,
+            "method": config.method,
+            "backbone": job.method.model.spec.backbone,
+            "shape": job.method.model.spec.shape,
+            "items": len(job.corpus.train),
+            "steps_per_second": rate,
+            "repeats": rates,
+            "steps_each": count,
+            "parts_ms": parts,
+            "parts_not_captured": eager,
+            "peak_memory_bytes": peak,
+            "floor": _floor(step, 1000 / rate),
+            "start_seconds": ready,
+            "hardware": step.runtime.describe(),
+            "eager_because": step.runtime.eager_because,
+            **circumstances(),
+        }
+
+
+def describe(report: dict[str, Any]) -> str:
+    """The timings as text."""
+    rates, step_ms = report["repeats"], 1000 / report["steps_per_second"]
+    spread = f"{min(rates):.1f} to {max(rates):.1f} in {counted(len(rates), 'repeat')}"
+    lines = [
+        f"{report['method']} on {report['backbone']}: {report['steps_per_second']:.1f} steps/s ({spread})",
+        f"  {report['hardware']}, torch {report['versions']['torch']}; ready after {report['start_seconds']:.0f} s",
+    ]
+    if report["eager_because"]:
+        lines.append(f"  not captured: {report['eager_because']}")
+    if report["peak_memory_bytes"] is not None:
+        lines.append(f"  peak GPU memory {report['peak_memory_bytes'] / 1e9:.2f} GB")
+    for name, ms in report["parts_ms"].items():
+        mark = "  (not captured)" if name in report["parts_not_captured"] else ""
+        lines.append(f"  {name:<22}{ms:8.2f} ms  {ms / step_ms:6.1%}{mark}")
+    floor = report["floor"]
+    total, speed = sum(floor["bytes"].values()), floor["bytes_per_second"]
+    lines.append(
+        f"  {'memory floor':<22}{floor['ms']:8.2f} ms  {floor['share']:6.1%}"
+        f"  ({total / 1e9:.3g} GB at {speed / 1e9:.0f} GB/s, measured)"
+    )
+    return "\n".join(lines)
+
+
+def _noise(config: Config, items: int | None) -> Corpus:
+    """Random images with the shape and classes of a named data set."""
+    source = sources.get(config.data)
+    channels, side, width = source.shape
+    if config.image_size is not None:
+        side = width = config.image_size
+    # Labels are drawn from what is left when validation items are set aside.
+    labels, left = config.labels or 1, 1 - config.validation
+    least = math.ceil(max(labels, source.classes) / left)
+    if items is not None and items < least:
+        raise UserError(f"items is {items}: give at least {least}, which the labels and validation items need")
+    n = items or max(4 * config.batch * config.ratio, math.ceil(max(2 * labels, 4 * source.classes) / left))
+    images = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
+    truth = np.arange(n) % source.classes
+    fold = np.arange(min(n, config.labels or config.batch * source.classes))
+    folds = (fold,) * (1 + (config.fold or 0))
+    return Corpus("noise", Dataset(images, truth, tuple(map(str, range(source.classes)))), folds=folds)
+
+
+def _clear_gpu() -> None:
+    """Free memory and compiled code left by an earlier bench in this process, and reset the peak memory."""
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def _floor(step: Step, step_ms: float) -> dict[str, Any]:
+    moved = step_bytes(step, step.sample()[0], step.runtime.bfloat16)
+    speed = bandwidth(step.runtime.device)
+    ms = 1000 * sum(moved.values()) / speed
+    return {"bytes": moved, "bytes_per_second": speed, "ms": ms, "share": ms / step_ms}
+
+
+def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
+    """Milliseconds of each part of a step, timed separately, and the names of parts that could not be captured."""
+    batch, truth = step.sample()
+
+    def forward() -> None:
+        step.learn(batch, truth)
+
+    def forward_and_backward() -> None:
+        step.optimisers.zero()
+        step.learn(batch, truth)[0].backward()
+
+    # The order matters: optimisers need the gradients that the backward pass leaves.
+    parts: dict[str, Callable[[], object]] = {
+        "augmentation": step.sample,
+        "forward": forward,
+        "backward": forward_and_backward,
+        "optimisers": lambda: step.optimisers.step(batch.step),
+        "average of weights": lambda: step.average.update(batch.step),
+    }
+    if len(step.method.model.auxiliary):
+        parts[AUXILIARY] = _auxiliary_pass(step, batch)
+    timed = {name: _time_part(part, step.runtime) for name, part in parts.items()}
+    times = {name: 1000 * seconds for name, (seconds, _) in timed.items()}
+    times["backward"] -= times["forward"]
+    return times, [name for name, (_, captured) in timed.items() if step.runtime.capture and not captured]
+
+
+def _auxiliary_pass(step: Step, batch: Batch) -> Callable[[], None]:
+    """The forward and backward pass of the auxiliary classifiers alone, on as many features as in a step."""
+    model = step.method.model
+    n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
+    z = torch.randn(n, model.backbone.features, device=step.runtime.device)
+
+    def forward() -> torch.Tensor:
+        with step.runtime.autocast():
+            return torch.stack([classifier(z).float().sum() for classifier in model.auxiliary]).sum()
+
+    compiled = torch.compile(forward) if step.runtime.capture else forward
+
+    def forward_and_backward() -> None:
+        step.optimisers.zero()
+        compiled().backward()
+
+    return forward_and_backward
+
+
+def _time_part(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
+    """Seconds of one part, and whether it was captured as its own graph, which is tried where steps are captured."""
+    for _ in range(3):
+        part()
+    if runtime.capture:
+        try:
+            graph = capture(part)
+        except RuntimeError:
+            return seconds_of(part, count, runtime), False
+        return seconds_of(graph.replay, count, runtime), True
+    return seconds_of(part, count, runtime), False

@@ -1,0 +1,291 @@
+"""Prepare a config for training: read data, draw labels, build the method. Errors are raised here, before a folder is
+made."""
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from normatch.augment import Views, check_kind
+from normatch.columns import counted
+from normatch.config import Config
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data.images import SIZES
+from normatch.data.reading import DEFAULT
+from normatch.data.selected import Inputs, pieces
+from normatch.errors import UserError
+from normatch.methods import Batch, Method, Task, methods
+from normatch.nets import find_backbone, suitable_backbone
+from normatch.nets.model import Model, ModelSpec
+from normatch.seeding import derive
+from normatch.training.feed import stays_on_host
+from normatch.training.given import given_labels, with_labels
+from normatch.training.labelled import must_be_runs_on, named_items
+from normatch.training.rounds import drawn_labels
+from normatch.training.runtime import Runtime
+
+__all__ = ["Job", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that the training loop needs."""
+
+    config: Config
+    corpus: Corpus
+    split: Split
+    runtime: Runtime
+    views: Views
+    method: Method
+    on_host: bool
+    """Whether the inputs stay in host memory."""
+
+
+def open_corpus(config: Config, reading: Reading = DEFAULT, *, largest: int = SIZES[-1]) -> Corpus:
+    """The data that the config names, as it is: :func:`with_test_set` holds out the test set of a run.
+
+    The two are separate because one reading serves runs of any ``seed`` and ``test_share``. ``largest`` is as for
+    :func:`normatch.data.load_corpus`.
+    """
+    corpus = load_corpus(
+        config.data,
+        config.data_root,
+        unlabelled=config.unlabelled,
+        image_size=config.image_size,
+        largest=largest,
+        on_bad=config.on_bad_image,
+        reading=reading,
+    )
+    must_have_classes(corpus)
+    return corpus
+
+
+def must_have_classes(corpus: Corpus) -> None:
+    """Raise UserError unless there are two classes or more."""
+    classes = corpus.train.classes
+    if len(classes) < 2:
+        has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
+        raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
+
+
+def with_test_set(config: Config, corpus: Corpus, given: Mapping[str, str] | None = None) -> Corpus:
+    """The corpus of a run: with ``test_share``, some items are held out by seed as its test set.
+
+    Then other files have the labels that are ``given``, those of an existing run, or by default those that manifests
+    among ``labelled`` have. So these do not change what is held out.
+    """
+    held = hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
+    return with_labels(held, given_labels(config, held) if given is None else given)
+
+
+def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indices | None = None) -> Split:
+    """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones.
+
+    ``begun`` is the split of the run that is resumed: what once named its items may be gone. Where some labels are to
+    be suggested, the others are drawn; ``both`` are the positions of all once they are known.
+    """
+    named, labels = both, config.labels
+    if begun is not None and (config.labelled or config.suggested):
+        named = begun.labelled
+    elif config.labelled:
+        named = named_items(config.labelled, corpus)
+    if config.suggested:
+        _must_be_suggestible(config, corpus)
+        labels = None if named is not None else drawn_labels(config)
+    split = draw_split(
+        corpus,
+        labels,
+        config.seed,
+        validation=config.validation,
+        include_labelled=config.include_labelled,
+        fold=config.fold,
+        named=named,
+    )
+    if methods.get(config.method).views.unlabelled and not len(split.unlabelled):
+        raise UserError(
+            f"method {config.method!r} needs unlabelled items, and there are none: add some, "
+            "set include_labelled, or choose a method that learns from labels alone"
+        )
+    if config.suggested and named is None:
+        _must_suffice(config, split)
+    return split
+
+
+def _must_be_suggestible(config: Config, corpus: Corpus) -> None:
+    """Raise UserError unless all items have labels, and the first network can have as many of each class."""
+    missing = int((corpus.train.labels == UNKNOWN).sum())
+    if missing:
+        has = f"{counted(missing, 'training item')} {'have' if missing > 1 else 'has'} no label"
+        raise UserError(
+            f"suggested is {config.suggested}, but {has} that could be looked up: leave it out, and ask normatch "
+            "suggest what to label"
+        )
+    others, classes = drawn_labels(config), len(corpus.train.classes)
+    if others % classes:
+        fewer, more = config.suggested + others % classes - classes, config.suggested + others % classes
+        near = more if others > classes else max(fewer, 0)
+        raise UserError(
+            f"suggested is {config.suggested}, which leaves {others} of {config.labels} labels for the first network: "
+            f"leave it a multiple of the {classes} classes, such as suggested {near}"
+        )
+
+
+def _must_suffice(config: Config, split: Split) -> None:
+    """Raise UserError if there are fewer items to suggest, or the second round would have none without a label."""
+    free = len(np.setdiff1d(split.unlabelled, split.labelled))
+    spare = methods.get(config.method).views.unlabelled and not config.include_labelled
+    if config.suggested > free - bool(spare):
+        raise UserError(f"suggested is {config.suggested}, but the data has {free:,} other items: give fewer")
+
+
+def prepare(
+    config: Config,
+    corpus: Corpus | None = None,
+    *,
+    pretrained: bool = True,
+    begun: Split | None = None,
+    both: Indices | None = None,
+    given: Mapping[str, str] | None = None,
+) -> Job:
+    """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
+
+    ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
+    ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
+    ``begun``: the split of the run that is resumed. Its augmentations without effect are no error: they cannot be left
+    out any more.
+    ``both``: the positions of all labels, where the first network has suggested some.
+    ``given``: the labels of files that the run has which is resumed, as for :func:`with_test_set`.
+    """
+    runtime = Runtime.of(config)
+    corpus = with_test_set(config, corpus or open_corpus(config), given)
+    if begun is None:
+        config.augment.must_suit(images=corpus.train.is_images)
+        must_be_runs_on(config, corpus)
+    on_host = stays_on_host(config.pool, corpus, runtime.device)
+    split = draw(config, corpus, begun, both)
+    mean, std = _statistics(corpus.train)
+    spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
+    task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(derive(config.seed, "weights"))
+        model = Model(spec)
+        if pretrained:
+            model.backbone.load_pretrained()
+        method = methods.get(config.method)(model, task, config.settings)
+    _must_be_trained(method, config)
+    _must_take_its_batch(method, config)
+    kinds = {*method.views.labelled, *method.views.unlabelled}
+    for kind in kinds:
+        check_kind(kind)
+    if begun is None:
+        config.augment.must_show(kinds, config.method)
+    # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
+    centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
+    views = Views(spec.shape, config.augment, centre=centre, scale=scale)
+    method.to(runtime.device)
+    if runtime.on_gpu and len(spec.shape) == 3:
+        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Job(config, corpus, split, runtime, views, method, on_host)
+
+
+def _must_be_trained(method: Method, config: Config) -> None:
+    """Raise UserError unless the method's groups have each parameter that requires a gradient once, and no other, and
+    Muon some if it has a learning rate."""
+    groups = method.groups(config.optim)
+    grouped = Counter(id(p) for group in groups for p in group.params)
+    own = {id(p): (name, p) for name, p in method.named_parameters()}
+    for key, (name, p) in own.items():
+        if p.requires_grad and grouped[key] != 1:
+            to = f"{grouped[key]} optimisers" if grouped[key] else "no optimiser"
+            raise UserError(
+                f"method {config.method!r} gives parameter {name!r} to {to}: put it into one group of groups(), or "
+                "call requires_grad_(False) if it is not trained"
+            )
+    if grouped.keys() - own.keys():
+        raise UserError(
+            f"groups of method {config.method!r} have a parameter that is not the method's, so that no checkpoint "
+            "would have it: make its module an attribute of the method"
+        )
+    if config.optim.muon and not any(group.rule == "muon" for group in groups):
+        raise UserError(
+            f"optim.muon is {config.optim.muon}, but method {config.method!r} gives Muon nothing to train with "
+            f"backbone {method.model.spec.backbone!r}, such as convolutions: set it to 0"
+        )
+
+
+def _must_take_its_batch(method: Method, config: Config) -> None:
+    """Raise UserError if batch norm would see a single value, which only a batch of 1 can make it do.
+
+    Which views pass together is up to the method, so a copy of it takes a batch of blank items.
+    """
+    if config.batch > 1:
+        return
+    trial = copy.deepcopy(method).train()
+    shape = method.model.spec.shape
+    kind = torch.uint8 if len(shape) == 3 else torch.float32
+    labelled, unlabelled = torch.zeros(1, *shape, dtype=kind), torch.zeros(config.ratio, *shape, dtype=kind)
+    batch = Batch(
+        labelled=(labelled,) * len(method.views.labelled),
+        labels=torch.zeros(1, dtype=torch.int64),
+        unlabelled=(unlabelled,) * len(method.views.unlabelled),
+        positions=torch.zeros(config.ratio if method.views.unlabelled else 0, dtype=torch.int64),
+        step=torch.zeros((), dtype=torch.int64),
+        teacher=copy.deepcopy(method.model).eval(),
+    )
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            trial(batch)
+    except ValueError as error:
+        raise UserError(
+            f"batch is 1 and ratio {config.ratio}, which method {config.method!r} on backbone "
+            f"{method.model.spec.backbone!r} cannot take ({error}): give more"
+        ) from error
+
+
+def _model_spec(
+    config: Config, train: Dataset, mean: NDArray[np.float64], std: NDArray[np.float64], *, quick: bool
+) -> ModelSpec:
+    """The spec of the config's network, or of one that suits the data, with the heads that the method needs."""
+    backbone = suitable_backbone(train.shape, quick=quick) if config.backbone == "auto" else config.backbone
+    expected = find_backbone(backbone).statistics
+    head, auxiliary = methods.get(config.method).heads(config.settings)
+    means, deviations = expected(train.shape) if expected else (tuple(mean.tolist()), tuple(std.tolist()))
+    return ModelSpec(
+        backbone=backbone,
+        shape=train.shape,
+        classes=train.classes,
+        mean=means,
+        std=deviations,
+        norm_momentum=config.norm_momentum,
+        head=head,
+        auxiliary=auxiliary,
+    )
+
+
+def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each channel or feature; a constant one has deviation 1."""
+    if dataset.is_images:
+        # From the counts of the 256 grey levels: exact, and without a float copy of the images.
+        levels = np.arange(256.0)
+        counts = _grey_levels(dataset.inputs)
+        mean = np.array([np.average(levels, weights=n) for n in counts])
+        std = np.array([np.average((levels - m) ** 2, weights=n) ** 0.5 for m, n in zip(mean, counts, strict=True)])
+    else:
+        vectors = np.asarray(dataset.inputs)
+        mean, std = vectors.mean(0, dtype=np.float64), vectors.std(0, dtype=np.float64)
+    return mean, np.where(std > 0, std, 1.0)
+
+
+def _grey_levels(images: Inputs) -> NDArray[np.int64]:
+    """(C, 256) counts of each level in each channel; in pieces, because bincount widens the bytes."""
+    counts = np.zeros((images.shape[3], 256), dtype=np.int64)
+    for rows in pieces(images):
+        part = images[rows]
+        counts += [np.bincount(part[..., c].ravel(), minlength=256) for c in range(images.shape[3])]
+    return counts

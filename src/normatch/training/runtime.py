@@ -1,0 +1,198 @@
+"""Device, precision and reproducibility: the resources that a run uses, and the torch settings that it needs."""
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from normatch.columns import counted
+from normatch.config import Config
+from normatch.device import device_of
+from normatch.errors import UserError
+from normatch.methods import methods
+from normatch.training.memory import kept_memory
+
+__all__ = ["Runtime"]
+
+LEAST_CAPABILITY = (7, 0)
+"""Least compute capability of a GPU for Triton and hence for torch's compiler."""
+
+COMPILED = Path("~/.cache/normatch/compiled")
+"""Folder for compiled code, so that later starts are faster than the first."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The resolved values of a config's ``device``, ``precision`` and ``compile``."""
+
+    device: torch.device
+    bfloat16: bool
+    capture: bool
+    """Compile the step and capture it as one CUDA graph."""
+    deterministic: bool
+    eager_because: str | None = None
+    """Why steps are not captured on this GPU although the config allows it; else None."""
+
+    @classmethod
+    def of(cls, config: Config) -> "Runtime":
+        _must_be_trainable()
+        device = device_of(config.device)
+        on_gpu = device.type == "cuda"
+        if config.compile == "on" and not on_gpu:
+            raise UserError("compile is 'on', but steps are captured on a GPU only: choose 'auto' or 'off'")
+        bfloat16 = config.precision == "bfloat16"
+        if config.precision == "auto":
+            bfloat16 = on_gpu and torch.cuda.is_bf16_supported()
+        wanted = on_gpu and config.compile != "off"
+        because = _obstacle(config.method) if wanted else None
+        if because and config.compile == "on":
+            raise UserError(f"compile is 'on', but {because}: choose 'auto' or 'off'")
+        return cls(device, bfloat16, wanted and because is None, config.deterministic, because)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def describe(self) -> str:
+        name = torch.cuda.get_device_name() if self.on_gpu else _processor()
+        return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
+
+    @property
+    def generator(self) -> torch.Generator:
+        """The device's default generator: captured graphs follow its seed, and dropout in any backbone uses it."""
+        return torch.cuda.default_generators[torch.cuda.current_device()] if self.on_gpu else torch.default_generator
+
+    def seed(self, seed: int) -> None:
+        """Seed torch's generators for work outside the steps, which may draw on the host as well as on the device."""
+        torch.default_generator.manual_seed(seed)
+        self.generator.manual_seed(seed)
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+    def _variables(self) -> dict[str, str]:
+        """Environment variables of the run, for where the user has set no others."""
+        variables = {}
+        if self.capture and (folder := _folder_of_compiled_code()) is not None:
+            variables["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+        if self.on_gpu and self.deterministic:
+            # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
+            variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        return variables
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """A context with torch's global settings for this run; on exit, settings and random state are restored."""
+        before = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.allow_tf32,
+        )
+        devices = [torch.cuda.current_device()] if self.on_gpu else []
+        with contextlib.ExitStack() as stack:
+            if not self.on_gpu:
+                stack.enter_context(kept_memory())
+            stack.enter_context(torch.random.fork_rng(devices))
+            stack.enter_context(_environment(self._variables()))
+            # The caller's own: a run must not depend on where it was started.
+            stack.enter_context(_exact_products())
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(_without_autocast(self.device.type))
+            torch.use_deterministic_algorithms(self.deterministic)
+            torch.backends.cudnn.benchmark = self.on_gpu and not self.deterministic
+            torch.backends.cudnn.allow_tf32 = False
+            try:
+                yield
+            finally:
+                torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+                torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[2:]
+
+
+def _must_be_trainable() -> None:
+    """Raise UserError for what the caller may have set and :meth:`Runtime.scope` cannot undo: a model is made before
+    it."""
+    if torch.is_inference_mode_enabled():
+        raise UserError("torch is in inference mode, in which nothing can learn: leave torch.inference_mode() first")
+    if torch.get_default_dtype() != torch.float32:
+        raise UserError(
+            f"torch's default dtype is {torch.get_default_dtype()}, but networks are trained in torch.float32: "
+            "call torch.set_default_dtype(torch.float32)"
+        )
+
+
+def _processor() -> str:
+    """The processor as far as it decides results: torch has other kernels for other vector instructions."""
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}, {counted(torch.get_num_threads(), 'thread')}"
+
+
+def _obstacle(method: str) -> str | None:
+    """Why steps cannot be compiled and captured, as far as is known beforehand; None if nothing is."""
+    major, minor = torch.cuda.get_device_capability()
+    if (major, minor) < LEAST_CAPABILITY:
+        return f"this GPU's compute capability {major}.{minor} is below {'.'.join(map(str, LEAST_CAPABILITY))}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if not methods.get(method).capturable:
+        return f"method {method!r} cannot be captured"
+    return None
+
+
+@contextlib.contextmanager
+def _exact_products() -> Iterator[None]:
+    """A context in which matrix products of float32 are computed in float32."""
+    # From torch 2.9 on, each library has a switch too; once they differ, torch refuses to read the common one.
+    backends: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
+    libraries = [b.matmul for b in backends if hasattr(b, "matmul") and hasattr(b.matmul, "fp32_precision")]
+    before = [library.fp32_precision for library in libraries]
+    try:
+        common = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        common = "highest"
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(common)
+        for library, precision in zip(libraries, before, strict=True):
+            library.fp32_precision = precision
+
+
+@contextlib.contextmanager
+def _without_autocast(device: str) -> Iterator[None]:
+    """A context in which a caller's autocast has no effect; not itself an autocast, within which torch would keep the
+    weights that the run's own has rounded."""
+    before = torch.is_autocast_enabled(device)
+    torch.set_autocast_enabled(device, False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device, before)
+
+
+def _folder_of_compiled_code() -> Path | None:
+    """COMPILED, where torch is to keep compiled code instead of a temporary folder; None if it cannot be made."""
+    folder = COMPILED.expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """A context with environment variables that had no value before, and have none after it."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)

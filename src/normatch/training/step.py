@@ -1,0 +1,229 @@
+"""One training step, from indices to averaged weights: gather, augment, forward, backward, optimise, average.
+
+Everything it touches lives on the device and keeps its address, so on a GPU the whole step is one captured graph
+that the host only replays.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from normatch.augment import Views
+from normatch.config import Config
+from normatch.data import HostPool, Pool, Split, Stream
+from normatch.errors import UserError
+from normatch.methods import Batch, Method
+from normatch.seeding import derive
+from normatch.training.average import Average
+from normatch.training.feed import feed_from
+from normatch.training.graphs import capture, compiling
+from normatch.training.measures import step_means, total_loss
+from normatch.training.meter import Measured, Meter, measure
+from normatch.training.optimisers import Optimisers
+from normatch.training.progress import Progress, quiet
+from normatch.training.runtime import Runtime
+
+__all__ = ["Step"]
+
+PLAN = 256
+"""Number of steps whose indices are sent to the device at once."""
+
+WARM_UP = 3
+"""Number of steps run before capture: they create the optimisers' state and let kernels be chosen."""
+
+
+class Step:
+    """Calling it trains for one step. ``done`` is the number of steps done."""
+
+    def __init__(
+        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
+    ) -> None:
+        self.method = method
+        self.average = Average(method.model, config.ema, config.ema_ramp)
+        names = {id(p): name for name, p in method.named_parameters()}
+        self.optimisers = Optimisers(method.groups(config.optim), names, config.optim, config.steps, runtime.device)
+        self.meter = Meter(runtime.device)
+        self.done = 0
+        self.runtime = runtime
+        """The given runtime; its ``capture`` becomes False if compiling or capturing the step fails."""
+        self.progress: Progress = quiet
+        self._insist = config.compile == "on"
+        self._views, self._pool, self._seed = views, pool, config.seed
+        self._labelled = torch.from_numpy(split.labelled).to(runtime.device)
+        self._unlabelled = torch.from_numpy(split.unlabelled).to(runtime.device)
+        self._streams = [Stream(len(split.labelled), config.batch, config.seed, "labelled")]
+        if method.views.unlabelled:
+            unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
+            self._streams.append(unlabelled)
+        self.feed = feed_from(pool, list(zip(self._streams, (split.labelled, split.unlabelled), strict=False)))
+        self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
+        self._planned: int | None = None
+        self._drawn: dict[int, list[Tensor]] = {}
+        self._step = torch.zeros((), dtype=torch.int64, device=runtime.device)
+        self._warm = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.learn = torch.compile(self._forward, dynamic=False) if runtime.capture else self._forward
+        """:meth:`_forward`, compiled if the step is to be captured."""
+        self._make_view = torch.compile(views.make, dynamic=False) if runtime.capture else views.make
+
+    def __call__(self) -> None:
+        self._prepare()
+        if self._graph is not None:
+            self._graph.replay()
+        elif self.runtime.capture:
+            self._warm_up()
+        else:
+            self._run()
+        self.done += 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to be compiled or captured: further steps need little work on the host."""
+        return self._graph is not None or not self.runtime.capture
+
+    def draw_ahead(self) -> None:
+        """Draw the next plan of indices, unless that is done: for a moment at which the host is about to wait for the
+        device. Drawn when they are needed, they may keep the device waiting."""
+        if self._planned is not None:
+            self._indices(self._planned + 1)
+
+    def _run(self) -> None:
+        """One training step, from batch to averaged weights."""
+        # Else weights that were rounded in earlier steps would be used again, if the caller is within an autocast.
+        torch.clear_autocast_cache()
+        batch, truth = self.sample()
+        self.optimisers.zero()
+        loss, measured = self.learn(batch, truth)
+        loss.backward()
+        self.optimisers.step(self._step)
+        self.average.update(self._step)
+        self.meter.add(measured)
+        self._step += 1
+
+    def sample(self) -> tuple[Batch, Tensor]:
+        """The batch of this step, and the true labels of its unlabelled items, which the method never sees."""
+        row = (self._step % PLAN).view(1)
+        labelled, *others = (plan.index_select(0, row).view(-1) for plan in self._plans)
+        unlabelled = others[0] if others else labelled[:0]
+        at, at_unlabelled = self._labelled[labelled], self._unlabelled[unlabelled]
+        images, images_unlabelled = self.feed.images(at, at_unlabelled)
+        wanted = self.method.views
+        batch = Batch(
+            labelled=self._views_of(images, wanted.labelled),
+            labels=self._pool.labels[at],
+            unlabelled=self._views_of(images_unlabelled, wanted.unlabelled),
+            positions=unlabelled,
+            step=self._step,
+            teacher=self.average.model,
+        )
+        return batch, self._pool.labels[at_unlabelled]
+
+    def _forward(self, batch: Batch, truth: Tensor) -> tuple[Tensor, Measured]:
+        """The loss of a batch, and the measurements of the step."""
+        with self.runtime.autocast():
+            outcome = self.method(batch)
+        loss = total_loss(outcome)
+        return loss, measure(step_means(outcome, loss, truth, self.method.task.classes))
+
+    def _views_of(self, images: Tensor, kinds: tuple[str, ...]) -> tuple[Tensor, ...]:
+        # Drawn outside the compiled part, which would not use the generator that is seeded at each step.
+        generator, device = self.runtime.generator, self.runtime.device
+        drawn = [self._views.numbers(kind, len(images), generator, device) for kind in kinds]
+        return tuple(self._make_view(images, numbers) for numbers in drawn)
+
+    def _prepare(self) -> None:
+        """Host work before a step: set its seed, prepare its inputs, and every PLAN steps send new indices."""
+        self.runtime.generator.manual_seed(derive(self._seed, "step", self.done))
+        self.feed.prepare(self.done)
+        chunk = self.done // PLAN
+        if self._planned != chunk:
+            for plan, indices in zip(self._plans, self._indices(chunk), strict=True):
+                plan.copy_(indices, non_blocking=True)
+            self._planned = chunk
+
+    def _indices(self, chunk: int) -> list[Tensor]:
+        """The indices of PLAN steps from each stream, kept until others are asked for; in pinned memory if they go to a
+        GPU, so that sending them does not wait for earlier steps."""
+        if chunk not in self._drawn:
+            drawn = [stream.rows(chunk * PLAN, PLAN) for stream in self._streams]
+            self._drawn = {chunk: [indices.pin_memory() for indices in drawn] if self.runtime.on_gpu else drawn}
+        return self._drawn[chunk]
+
+    def _warm_up(self) -> None:
+        """Run one of the steps before the graph exists: the first is compiled, the last is followed by capture."""
+        if self._warm == 0:
+            with self.progress.busy("compiling the step"):
+                self._compile()
+        else:
+            self._run()
+        self._warm += 1
+        if self._warm == WARM_UP and self.runtime.capture:
+            with self.progress.busy("capturing the step"):
+                self._capture()
+
+    def _compile(self) -> None:
+        # Saved on the host: the first step, in which cuDNN tries kernels, needs the most GPU memory.
+        before = {name: value.to("cpu", copy=True) for name, value in self.state().items()}
+        try:
+            with compiling() as breaks:
+                self._run()
+            if breaks:
+                self.progress.note(f"steps are slower than they could be: compiled in pieces ({breaks[0]})")
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._give_up("compiled", error)
+            self.learn, self._make_view = self._forward, self._views.make
+            # Undo what the compiled step did before it failed.
+            self.method.zero_grad()
+            self.load(before, self.done)
+            self._prepare()
+            self._run()
+
+    def _capture(self) -> None:
+        try:
+            self._graph = capture(self._run)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            # Nothing to undo: recorded work is not executed.
+            self._give_up("captured", error)
+
+    def _give_up(self, what: str, error: RuntimeError) -> None:
+        """Switch to eager steps and report why; raise the error instead if ``compile`` is "on"."""
+        if self._insist:
+            raise error
+        line = next(iter(str(error).strip().splitlines()), "")
+        because = f"the step cannot be {what} ({type(error).__name__}: {line})"
+        self.runtime = dataclasses.replace(self.runtime, capture=False, eager_because=because)
+        self.progress.note(f"steps run eagerly: {because}")
+
+    def state(self) -> dict[str, Tensor]:
+        """All tensors that the next step depends on, by name."""
+        parts = {
+            "method": self.method.state_dict(),
+            "average": self.average.model.state_dict(),
+            "optimiser": self.optimisers.state(),
+            "meter": self.meter.state(),
+        }
+        return {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
+    def load(self, tensors: dict[str, Tensor], done: int) -> None:
+        parts: dict[str, dict[str, Tensor]] = {"method": {}, "average": {}, "optimiser": {}, "meter": {}}
+        for key, value in tensors.items():
+            part, name = key.split("/", 1)
+            parts[part][name] = value
+        try:
+            self.method.load_state_dict(parts["method"])
+            self.average.model.load_state_dict(parts["average"])
+            self.optimisers.load(parts["optimiser"])
+        except (RuntimeError, ValueError) as error:  # torch names all that differs, a line each
+            differs = " ".join(str(error).split())
+            raise UserError(
+                f"the checkpoint of step {done} does not fit the method's present code ({differs}): undo the change, "
+                "or start another run with another --out"
+            ) from error
+        self.meter.load(parts["meter"])
+        self.done = done
+        self._step.fill_(done)

@@ -1,0 +1,266 @@
+"""Train from a config to a finished run, in a new folder or resuming one."""
+
+import gc
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normatch.columns import counted
+from normatch.config import Config, flat, must_be_config, to_json
+from normatch.data import Corpus, Reading, sources
+from normatch.data.balance import label_counts
+from normatch.data.reading import DEFAULT
+from normatch.errors import UserError
+from normatch.files import read_object, write_json
+from normatch.nets.inference import logits
+from normatch.nets.weights import save_model
+from normatch.training import checkpoint
+from normatch.training.job import Job, open_corpus, prepare, with_test_set
+from normatch.training.loop import Loop, Turns, accuracy
+from normatch.training.machine import stamp
+from normatch.training.predictions import PREDICTIONS, write_predictions
+from normatch.training.progress import Progress, quiet
+from normatch.training.recorder import RunRecorder
+from normatch.training.rounds import CHOSEN, FIRST, first_round, is_in_first_round, labels_of_both
+from normatch.training.run import Run
+from normatch.training.runtime import Runtime
+
+__all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
+
+MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
+"""Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
+
+PLACES = {"data", "unlabelled"}
+"""Config fields that may differ too if they name the user's own data, which must be the same at its new place."""
+
+ROUNDING = 1e-4
+"""Largest change of the data's mean and deviation, in deviations, that another decoder or processor may cause."""
+
+
+def train(
+    config: Config,
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress = quiet,
+    corpus: Corpus | None = None,
+    reading: Reading = DEFAULT,
+    turns: Turns | None = None,
+) -> Run:
+    """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
+
+    An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
+    had never been stopped. The user's own data may have moved meanwhile: ``config`` then names its new place.
+    ``corpus`` is the config's data if already read, as by :func:`open_corpus`, and may serve runs of several seeds;
+    otherwise it is read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the
+    wait does not count towards the run's time.
+    """
+    must_be_config(config)
+    path = run_folder(config, out)
+    if not resume:
+        Run.must_be_new(path)
+        corpus = corpus or open_corpus(config, reading)
+        job = prepare(config, corpus)
+        # Not earlier: a message about data that is not found quotes it as it was given.
+        stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
+        run = Run.create(path, stored, job.split, job.corpus)
+        with run.alone():
+            if config.suggested:
+                job = _second_round(run, stored, corpus, progress, turns, new=True)
+            _train(run, job, None, progress, turns, new=not config.suggested)
+        return run
+    run = Run.open(path, config.unlabelled)
+    if config.backbone == "auto":
+        # The network that was picked when the run began: on another kind of device, another one would be.
+        config = config.replace(backbone=run.config.backbone)
+    _must_match(run, config)
+    if run.finished:
+        _must_be_its_data(run, config)
+    else:
+        with run.alone():
+            saved = checkpoint.load_latest(path / "checkpoint")
+            corpus = corpus or open_corpus(config, reading)
+            job = prepare(config, corpus, pretrained=saved is None, begun=run.split, given=run.given)
+            _must_be_unchanged(run, job, saved)
+            if is_in_first_round(config, job.split):
+                job = _second_round(run, config, corpus, progress, turns)
+            _train(run, job, saved, progress, turns)
+    return run
+
+
+def run_folder(config: Config, out: Path | str | None) -> Path:
+    """The folder of a run: ``out``, or runs/NAME if that is None."""
+    return Path(out) if out is not None else Path("runs") / config.name
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The config with absolute paths, so that a stored config is valid from any working directory."""
+
+    def absolute(path: Path) -> Path:
+        return Path(os.path.abspath(path.expanduser()))
+
+    places = {"unlabelled": config.unlabelled, "data_root": config.data_root}
+    return config.replace(
+        data=config.data if config.data in sources else str(absolute(Path(config.data))),
+        labelled=tuple(map(absolute, config.labelled)),
+        **{name: None if place is None else absolute(place) for name, place in places.items()},
+    )
+
+
+def _second_round(
+    run: Run, config: Config, corpus: Corpus, progress: Progress, turns: Turns | None, *, new: bool = False
+) -> Job:
+    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests.
+
+    The folder of a ``new`` run whose first network fails before its first step is removed, as in :func:`_train`.
+    """
+    first = Run(run.path / FIRST)
+    if not first.finished:
+        begun, shorter = first.path.exists(), first_round(config)
+        progress.note(f"the first network: {counted(shorter.labels or 0, 'label')}, {counted(shorter.steps, 'step')}")
+        try:
+            train(shorter, first.path, resume=begun, progress=progress, corpus=corpus, turns=turns)
+        except Exception:
+            if new and not first.path.exists():
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        # A step is part of a reference cycle; uncollected, its items would occupy the device during the second round.
+        gc.collect()
+    before = time.perf_counter()
+    with progress.busy("choosing labels"), Runtime.of(config).scope():
+        both = labels_of_both(config, first, with_test_set(config, corpus))
+    seconds = time.perf_counter() - before
+    chosen = np.setdiff1d(both, first.split.labelled)
+    write_json(first.path / CHOSEN, {"items": chosen.tolist(), "seconds": seconds})
+    progress.note(f"the second network, with {counted(len(both), 'label')}")
+    job = prepare(config, corpus, both=both)
+    run.write_split(job.split, job.corpus)
+    return job
+
+
+def _train(
+    run: Run,
+    job: Job,
+    saved: tuple[int, dict[str, Tensor]] | None,
+    progress: Progress,
+    turns: Turns | None,
+    *,
+    new: bool = False,
+) -> None:
+    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
+
+    The folder of a ``new`` run that fails before its first step is done is removed: it holds nothing, and would refuse
+    the next attempt.
+    """
+    loop = None
+    with job.runtime.scope():
+        try:
+            loop = Loop(job)
+            if saved is not None:
+                done, state = saved
+                loop.step.load(state, done)
+            run.forget_after(loop.step.done)
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run)
+            loop.diagnosis.replay(run.metrics())
+            with RunRecorder(run.path, loop.step.done) as recorder:
+                loop.run(recorder, progress, run.path / "checkpoint", turns)
+        except Exception as error:
+            if new and (loop is None or not loop.step.done):
+                shutil.rmtree(run.path, ignore_errors=True)
+            if _is_lack_of_memory(error):
+                raise UserError(
+                    f"there is too little memory for batch {job.config.batch} with ratio {job.config.ratio}: lower "
+                    "--batch, --ratio or --image-size"
+                ) from error
+            raise
+        _finish(run, loop)
+
+
+def _before(run: Run) -> float:
+    """Seconds of the first network, where there is one, and of choosing labels: they are part of the run's."""
+    first = Run(run.path / FIRST)
+    return float(first.result["seconds"] + read_object(first.path / CHOSEN)["seconds"]) if first.finished else 0.0
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """torch has a type for it on a GPU only."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
+def _must_match(run: Run, config: Config) -> None:
+    stored, given = flat(to_json(run.config)), flat(to_json(with_absolute_paths(config)))
+    for name in stored:
+        if name in MAY_DIFFER or (name in PLACES and _are_own(stored[name], given[name])):
+            continue
+        if stored[name] != given[name]:
+            raise UserError(
+                f"{run.path} was started with {name} {stored[name]}, not {given[name]}: "
+                "resume it without that change, or start another run with another --out"
+            )
+
+
+def _must_be_its_data(run: Run, config: Config) -> None:
+    """Raise UserError if other data is given to a finished run, whose data is not read again."""
+    stored, given = to_json(run.config), to_json(with_absolute_paths(config))
+    for name in sorted(PLACES):
+        if stored[name] != given[name]:
+            raise UserError(
+                f"{run.path} is finished, and was trained on {stored[name]}, not on {given[name]}: "
+                "choose another --out to train again"
+            )
+
+
+def _are_own(*places: str | None) -> bool:
+    return all(place is not None and place not in sources for place in places)
+
+
+def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None) -> None:
+    """Raise UserError unless the split has the same positions, its items the same labels and, for files, the same
+    names, and all items the mean and deviation that the ``saved`` model normalises with."""
+    same = run.split.to_json() == job.split.to_json() and run.has_files_of(job.corpus) and run.has_data_of(job.corpus)
+    if saved is not None:
+        mean, std = (saved[1][f"average/normalise.{name}"] for name in ("mean", "std"))
+        now = job.method.model.normalise
+        for before, after in ((mean, now.mean.cpu()), (std, now.std.cpu())):
+            same = same and before.shape == after.shape and bool(((before - after).abs() <= ROUNDING * std).all())
+    if not same:
+        raise UserError(
+            f"the data has changed since {run.path} was started: its labelled, unlabelled or test items, or their "
+            "labels, are others now; restore it, or start another run with another --out"
+        )
+
+
+def _finish(run: Run, loop: Loop) -> None:
+    """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
+    save_model(loop.step.average.model, run.path)
+    corpus, labelled = loop.job.corpus, loop.job.split.labelled
+    on = next(iter(loop.held_out), None)
+    reached = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
+    if corpus.test is not None and loop.test is not None:
+        z = logits(loop.step.average.model, loop.test.inputs)
+        write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
+        if on == "test":
+            reached = accuracy(z, loop.test.labels)
+    result: dict[str, Any] = {
+        "accuracy": reached,
+        "evaluated_on": on,
+        "n": len(loop.held_out[on]) if on else 0,
+        "method": loop.config.method,
+        "seed": loop.config.seed,
+        "labels": len(labelled),
+        "labels_by_class": label_counts(corpus.train, labelled),
+        # Of all training items, also those whose labels the run did not use: Run.how_to_test needs them.
+        "label_counts": label_counts(corpus.train),
+        "skipped": list(corpus.skipped),
+        "steps": loop.step.done,
+        "seconds": loop.seconds,
+        "hardware": loop.step.runtime.describe(),
+        **stamp(),
+    }
+    write_json(run.path / "result.json", result)

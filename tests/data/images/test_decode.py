@@ -1,0 +1,295 @@
+"""Image files of every kind come out upright, 8 bits deep and of one size."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, PngImagePlugin
+
+from normatch.data.images import SIZES, Channels, decode_all, decode_batches, resize_all
+from normatch.data.images.cache import Cache
+from normatch.data.images.decode import fit, fit_upright, header, open_upright
+from normatch.errors import UserError
+from tests.data.original_formats import random_bytes
+
+
+def save(image: Image.Image, path: Path, **options: Any) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def decode(path: Path, size: int | tuple[int, int] | None, channels: Channels) -> NDArray[np.uint8]:
+    """The image as (H, W, C): in its own size, or in the one given."""
+    images: NDArray[np.uint8] = decode_all([path], size=size, channels=channels).images
+    return images.reshape(images.shape[1:])
+
+
+def test_plain_images_are_kept(tmp_path: Path) -> None:
+    colour, grey = random_bytes(6, 9, 3), random_bytes(6, 9)
+    path = save(Image.fromarray(colour), tmp_path / "colour.png")
+    np.testing.assert_array_equal(decode(path, None, 3), colour)
+    path = save(Image.fromarray(grey), tmp_path / "grey.png")
+    np.testing.assert_array_equal(decode(path, None, 1)[..., 0], grey)
+    np.testing.assert_array_equal(decode(path, None, 3), np.repeat(grey[..., None], 3, 2))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(tmp_path: Path, orientation: int) -> None:
+    upright = random_bytes(5, 8)
+    # How a camera stores it, for each value of the tag.
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.T,
+        6: np.rot90(upright),
+        7: upright[::-1, ::-1].T,
+        8: np.rot90(upright, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(Image.fromarray(np.ascontiguousarray(stored)), tmp_path / "turned.png", exif=exif)
+    np.testing.assert_array_equal(decode(path, None, 1)[..., 0], upright)
+    # Sizes are compared as seen, not as stored.
+    other = save(Image.fromarray(upright), tmp_path / "straight.png")
+    assert decode_all([path, other]).images.shape == (2, 5, 8, 1)
+
+
+def test_palette(tmp_path: Path) -> None:
+    image = Image.new("P", (4, 3))
+    image.putpalette([value for i in range(256) for value in (i, 255 - i, 7)])
+    image.putdata(list(range(12)))
+    for suffix in ("png", "gif", "bmp"):
+        decoded = decode(save(image, tmp_path / f"p.{suffix}"), None, 3)
+        expected = np.array([(i, 255 - i, 7) for i in range(12)], np.uint8).reshape(3, 4, 3)
+        np.testing.assert_array_equal(decoded, expected)
+
+
+def test_transparent_is_white(tmp_path: Path) -> None:
+    pixels = np.array([[(10, 20, 30, 255), (10, 20, 30, 0)]], np.uint8)
+    path = save(Image.fromarray(pixels), tmp_path / "rgba.png")
+    assert decode(path, None, 3).tolist() == [[[10, 20, 30], [255, 255, 255]]]
+    path = save(Image.fromarray(pixels).convert("LA"), tmp_path / "la.png")
+    assert decode(path, None, 1)[0, 1].tolist() == [255]
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([1, 2, 3, 200, 100, 50])
+    palette.putdata([0, 1])
+    path = save(palette, tmp_path / "p.png", transparency=0)
+    assert decode(path, None, 3).tolist() == [[[255, 255, 255], [200, 100, 50]]]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_sixteen_bits(tmp_path: Path, suffix: str) -> None:
+    deep = np.array([[0, 200, 256, 32_768, 65_400, 65_535]], np.uint16)
+    path = save(Image.fromarray(deep), tmp_path / f"deep.{suffix}")
+    assert decode(path, None, 1)[..., 0].tolist() == [[0, 1, 1, 128, 254, 255]]
+    assert decode_all([path]).images.shape == (1, 1, 6, 1)
+
+
+def test_other_modes(tmp_path: Path) -> None:
+    bits = save(Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1"), tmp_path / "bits.png")
+    assert decode(bits, None, 1)[..., 0].tolist() == [[0, 255]]
+    cmyk = save(Image.new("CMYK", (4, 4), (0, 255, 255, 0)), tmp_path / "cmyk.tif")
+    assert decode(cmyk, None, 3)[0, 0].tolist() == [255, 0, 0]
+    floats = save(Image.fromarray(np.zeros((2, 2), np.float32)), tmp_path / "float.tif")
+    with pytest.raises(UserError, match=r"float.tif: its pixels are floating-point numbers"):
+        decode(floats, None, 1)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (20, 33), (7, 900)])
+def test_resize_scales_the_shorter_side_and_cuts_the_middle(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = Image.fromarray(random_bytes(size[1], size[0], 3))
+    path = save(image, tmp_path / "image.png")
+    scale = 32 / min(size)
+    width, height = round(size[0] * scale), round(size[1] * scale)
+    left, top = (width - 32) // 2, (height - 32) // 2
+    expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 32))
+    np.testing.assert_array_equal(decode(path, 32, 3), np.asarray(expected))
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (20, 33), (7, 900), (32, 24)])
+def test_images_that_are_not_square_are_covered_too(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = Image.fromarray(random_bytes(size[1], size[0], 3))
+    path = save(image, tmp_path / "image.png")
+    decoded = decode(path, (24, 32), 3)
+    scale = max(32 / size[0], 24 / size[1])
+    width, height = round(size[0] * scale), round(size[1] * scale)
+    left, top = (width - 32) // 2, (height - 24) // 2
+    expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 24))
+    np.testing.assert_array_equal(decoded, np.asarray(expected))
+
+
+@pytest.mark.parametrize("size", [(900, 7), (7, 900), (901, 6), (300, 300), (40, 31)])
+def test_of_a_strip_only_the_middle_is_scaled(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image.fromarray(random_bytes(size[1], size[0], 3))
+    whole = np.asarray(fit(image, 24, 32)).astype(int)
+    monkeypatch.setattr(sys.modules[fit.__module__], "STRIP", 0)
+    middle = np.asarray(fit(image, 24, 32)).astype(int)
+    assert abs(whole - middle).max() <= 1
+
+
+@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
+def test_a_strip_needs_little_memory(size: tuple[int, int]) -> None:
+    # The whole strip would have 3 billion pixels.
+    code = (
+        "import resource; from PIL import Image; from normatch.data.images.decode import fit; "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
+        f"print(fit(Image.new('L', {size}, 9), 224, 224).getcolors())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[(50176, 9)]", done.stderr
+
+
+def test_an_image_without_memory_for_it_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(Image.fromarray(random_bytes(40, 50)), tmp_path / "a.png")
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(sys.modules[fit.__module__], "fit", fails)
+    with pytest.raises(UserError, match=r"a\.png: there is too little memory for it"):
+        decode(path, 32, 3)
+    cache = Cache(tmp_path / "cache")
+    assert decode_all([path], size=32, on_bad="skip", cache=cache).bad == (
+        f"{path}: there is too little memory for it",
+    )
+    # Next time there may be enough.
+    monkeypatch.undo()
+    assert not decode_all([path], size=32, cache=cache).bad
+
+
+def photo(width: int, height: int) -> Image.Image:
+    """Something with structure at all scales, as photographs have."""
+    rng = np.random.default_rng(0)
+    small = Image.fromarray(rng.integers(0, 256, (height // 8, width // 8, 3), np.uint8))
+    return small.resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize(("size", "decoded"), [((224, 150), 1), ((226, 150), 0), ((1200, 900), 0), ((900, 900), 0)])
+def test_only_small_images_are_decoded_to_learn_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], decoded: int
+) -> None:
+    """Of a PNG without Exif, asking for it decodes the whole file."""
+    path = save(Image.new("L", size), tmp_path / "a.png")
+    loaded: list[Image.Image] = []
+
+    def counted(image: Image.Image) -> None:
+        loaded.append(image)
+
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", counted)
+    assert header(path) == (*size, "L")
+    assert len(loaded) == decoded
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize(("form", "shorter"), [((32, 32, 3), 450), ((224, 224, 3), 450), ((226, 90, 1), 900)])
+def test_a_large_jpeg_is_decoded_at_reduced_size(
+    tmp_path: Path, form: tuple[int, int, Channels], shorter: int, orientation: int
+) -> None:
+    image = photo(1210, 900)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(image, tmp_path / "a.jpg", exif=exif, quality=90)
+    upright, seen = open_upright(path, form)
+    assert seen == ((1210, 900, "RGB") if orientation == 1 else (900, 1210, "RGB")), "the facts are the file's"
+    assert min(upright.size) == shorter
+    with Image.open(path) as whole:
+        expected = fit_upright(whole, form[:2], form[2])
+    differences = np.abs(decode(path, form[:2], form[2]).astype(int) - expected)
+    assert differences.mean() < 2
+    assert (differences.max() > 0) == (shorter < 900)
+
+
+def test_a_large_jpeg_is_the_same_in_training_and_prediction(tmp_path: Path) -> None:
+    """And the facts to compare it by are the same at every size up to 224."""
+    path = save(photo(1210, 900), tmp_path / "a.jpg")
+    small, large = (decode_all([path], size=size) for size in (32, 224))
+    np.testing.assert_array_equal(small.facts, large.facts)
+    (predicted,) = decode_batches([path], 8, size=224, channels=3)
+    np.testing.assert_array_equal(predicted.images, large.images)
+
+
+@pytest.mark.parametrize(("suffix", "size"), [("png", (1800, 1800)), ("jpg", (895, 2000))])
+def test_other_images_are_decoded_in_whole(tmp_path: Path, suffix: str, size: tuple[int, int]) -> None:
+    path = save(photo(*size), tmp_path / f"a.{suffix}")
+    assert open_upright(path, (32, 32, 3))[0].size == size
+
+
+def test_a_common_size_and_common_channels(tmp_path: Path) -> None:
+    def write(name: str, height: int, width: int, channels: int) -> Path:
+        return save(Image.fromarray(np.squeeze(random_bytes(height, width, channels))), tmp_path / f"{name}.png")
+
+    same = [write(f"same{i}", 40, 50, 1) for i in range(3)]
+    assert decode_all(same).images.shape == (3, 40, 50, 1)
+    assert decode_all(same, channels=3).images.shape == (3, 40, 50, 3)
+    assert decode_all(same, size=20).images.shape == (3, 20, 20, 1)
+    assert decode_all([*same, write("colour", 40, 50, 3)]).images.shape == (4, 40, 50, 3)
+    # The median of the shorter sides 40, 40, 40, 100, 100, 100, 300 is 100.
+    large = [*(write(f"large{i}", 100, 170, 3) for i in range(3)), write("huge", 400, 300, 3)]
+    assert decode_all([*same, *large]).images.shape == (7, 96, 96, 3)
+    tiny = [write("tiny1", 9, 9, 1), write("tiny2", 9, 10, 1)]
+    assert decode_all(tiny).images.shape == (2, 32, 32, 1)
+    assert decode_all([large[-1], write("vast", 500, 600, 3)]).images.shape == (2, 224, 224, 3)
+    assert max(SIZES) == 224
+
+
+def test_many_images_keep_their_order(tmp_path: Path) -> None:
+    images = random_bytes(40, 8, 8, 3)
+    paths = [save(Image.fromarray(image), tmp_path / f"{i}.png") for i, image in enumerate(images)]
+    decoded = decode_all(paths)
+    np.testing.assert_array_equal(decoded.images, images)
+    assert decoded.kept.tolist() == list(range(40))
+    assert decoded.bad == ()
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 8, "channels": 3}])
+def test_unreadable_images_stop_or_are_skipped(tmp_path: Path, options: dict[str, int]) -> None:
+    good = [save(Image.fromarray(random_bytes(8, 8, 3)), tmp_path / f"{i}.png") for i in range(3)]
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(good[0].read_bytes()[:150])
+    empty = tmp_path / "empty.jpg"
+    empty.write_bytes(b"")
+    absent = tmp_path / "absent.png"
+    paths = [good[0], cut, good[1], empty, absent, good[2]]
+    for bad in (cut, empty, absent):
+        with pytest.raises(UserError, match=f"cannot read image {bad}") as caught:
+            decode_all([good[0], bad], **options)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+    decoded = decode_all(paths, on_bad="skip", **options)  # type: ignore[arg-type]
+    assert decoded.images.shape == (3, 8, 8, 3)
+    assert decoded.kept.tolist() == [0, 2, 5]
+    assert [line.split(": ")[0] for line in decoded.bad] == [str(bad) for bad in (cut, empty, absent)]
+    with pytest.raises(
+        UserError, match=r"cannot read 3 of 6 images: .*cut.png \(.*\), .*the file is empty.*no such file"
+    ):
+        decode_all(paths, **options)  # type: ignore[arg-type]
+
+
+def test_no_images() -> None:
+    assert decode_all([]).images.shape[0] == 0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_resize_all(channels: int) -> None:
+    images = random_bytes(5, 20, 20, channels)
+    small = resize_all(images, 16)
+    assert small.shape == (5, 16, 16, channels)
+    for image, expected in zip(small, images, strict=True):
+        flat = Image.fromarray(np.squeeze(expected)).resize((16, 16), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(np.squeeze(image), np.asarray(flat))
+    assert resize_all(small, 16) is small
+
+
+@pytest.mark.parametrize("shape", [(9, 20, 3), (20, 9, 1)])
+def test_an_image_in_an_array_becomes_what_it_becomes_in_a_file(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    """A model that was trained on arrays predicts files as it predicts the same rows."""
+    images = random_bytes(2, *shape)
+    channels: Literal[1, 3] = 3 if shape[2] == 3 else 1
+    for i, small in enumerate(resize_all(images, 12)):
+        path = save(Image.fromarray(images[i].squeeze()), tmp_path / f"{i}.png")
+        np.testing.assert_array_equal(small, decode(path, 12, channels))

@@ -1,0 +1,119 @@
+"""The bench: rates and parts of a step, without any data set at hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from normatch.cli import main
+from normatch.config import Config
+from normatch.data import Corpus
+from normatch.recipes import recipes
+from normatch.training import Job, Run, prepare
+from normatch.training import bench as bench_module
+from normatch.training.bench import AUXILIARY, bench, describe
+
+QUICK = ["--batch", "4", "--ratio", "1", "--repeats", "2", "--seconds", "0.01", "--device", "cpu"]
+
+
+@pytest.mark.parametrize("name", ["digits-40", "stl10-1000", "cifar100-400"])
+def test_any_recipe_is_timed_without_its_data(name: str) -> None:
+    config = recipes.get(name).build().replace(batch=2, ratio=1, device="cpu", backbone="auto")
+    small = config.replace(image_size=16)
+    report = bench(small, repeats=2, seconds=0.01)
+    assert report["steps_per_second"] > 0
+    assert len(report["repeats"]) == 2
+    assert set(report["parts_ms"]) == {
+        "augmentation",
+        "forward",
+        "backward",
+        "optimisers",
+        "average of weights",
+        AUXILIARY,
+    }
+    assert report["peak_memory_bytes"] is None
+    assert report["parts_not_captured"] == []
+    assert {"gpu", "cpu", "cores", "threads"} == set(report["machine"])
+    assert {"normatch", "torch", "python"} <= set(report["versions"])
+    floor = report["floor"]
+    assert floor["ms"] == pytest.approx(1000 * sum(floor["bytes"].values()) / floor["bytes_per_second"])
+    assert floor["share"] == pytest.approx(floor["ms"] / 1000 * report["steps_per_second"])
+    text = describe(report | {"peak_memory_bytes": 10**9, "parts_not_captured": ["forward"], "eager_because": "x y"})
+    for words in ("steps/s", "memory floor", "1.00 GB", "(not captured)", "not captured: x y"):
+        assert words in text
+    assert "(5.0 to 5.0 in 1 repeat)" in describe(report | {"repeats": [5.0]})
+
+
+@pytest.mark.parametrize("labels", [100, None])
+def test_validation_items_leave_enough_noise_for_the_labels(labels: int | None) -> None:
+    config = recipes.get("digits-40").build().replace(batch=2, ratio=1, device="cpu", labels=labels, validation=0.9)
+    assert bench(config, repeats=1, seconds=0.01)["steps_per_second"] > 0
+
+
+def test_memory_is_freed_before_the_pool_is_chosen(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
+    class Enough(Exception):
+        pass
+
+    order: list[str] = []
+
+    def prepared(config: Config, corpus: Corpus) -> Job:
+        order.append("prepare")
+        raise Enough
+
+    monkeypatch.setattr(bench_module, "device_of", lambda name: torch.device("cuda"), raising=False)
+    monkeypatch.setattr(bench_module, "_clear_gpu", lambda: order.append("clear"))
+    monkeypatch.setattr(bench_module, "prepare", prepared)
+    with pytest.raises(Enough):
+        bench(tiny_config)
+    assert order == ["clear", "prepare"]
+
+
+def test_a_recipe_with_folds_and_labels_is_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ["--backbone", "small-wide", "--image-size", "8"]
+    assert main(["bench", "mini-imagenet-4000", "--fold", "1", *shape, *QUICK]) == 0
+    assert "steps/s" in capsys.readouterr().out
+
+
+def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "speed.json"
+    arguments = ["--compare", "supervised", "--items", "99", "--json", "--out", str(kept)]
+    assert main(["bench", "digits-40", *QUICK, *arguments]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert json.loads(kept.read_text()) == [first, second]
+    assert first["items"] == 99
+    assert (first["method"], second["method"]) == ("normatch", "supervised")
+    assert AUXILIARY not in second["parts_ms"]
+    assert main(["bench", "digits-40", *QUICK, "--compare", "supervised"]) == 0
+    assert "times the time of supervised" in capsys.readouterr().out
+    assert main(["bench", "digits-40", *QUICK, "--compare", "nothing"]) == 2
+    assert main(["bench", "--seconds", "-1"]) == 2
+
+
+def test_own_data_is_timed_as_it_would_be_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for i in range(20):
+        place = tmp_path / "pets" / ("cat", "dog")[i % 2] / f"{i}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((60 + i, 70), 50).save(place)
+    data = ["--data", "pets", "--device", "cpu"]
+    assert main(["train", *data, "--steps", "1", "--epoch", "1"]) == 0
+    run = Run.open(tmp_path / "runs" / "pets")
+    capsys.readouterr()
+    timed: list[str] = []
+
+    def prepared(config: Config, corpus: Corpus) -> Job:
+        assert config == run.config.replace(data="pets", method=config.method)
+        timed.append(config.method)
+        return prepare(config, corpus)
+
+    monkeypatch.setattr(bench_module, "prepare", prepared)
+    # The run that is there already stands in nobody's way.
+    options = ["--repeats", "1", "--seconds", "0.01", "--compare", "supervised", "--json"]
+    assert main(["bench", *data, "--steps", "1", "--epoch", "1", *options]) == 0
+    assert timed == ["normatch", "supervised"]
+    for report in json.loads(capsys.readouterr().out):
+        assert (report["backbone"], report["shape"]) == ("small-wide", [1, 32, 32])

@@ -1,0 +1,240 @@
+"""Where a step cannot be compiled or captured it runs eagerly, says why, and the result is the same."""
+
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import normatch.training.runtime
+import normatch.training.step
+from normatch.config import Config
+from normatch.errors import UserError
+from normatch.methods import methods
+from normatch.methods.normatch import NorMatch, NorMatchSettings
+from normatch.methods.parts.groups import OptimConfig
+from normatch.training import Loop, prepare
+from normatch.training.progress import Lines, quiet, shown
+from normatch.training.recorder import Silent
+from normatch.training.runtime import Runtime
+
+
+def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
+    """All tensors after a run, whose runtime pretends to capture."""
+    job = prepare(config)
+    loop = Loop(dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, capture=capture)))
+    loop.run(Silent(), Lines("run"), None)
+    return loop.step.state(), loop.step.runtime
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    # Accumulated gradients are state that only backward writes; without a ramp, from the first step on.
+    return tiny_config.replace(settings=NorMatchSettings(passes="split", accumulate_mixture=True, flow_ramp=0))
+
+
+def as_it_is(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+    return function
+
+
+def fails_late(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+    """Compiled code whose backward pass fails, after forward has changed buffers and backward some gradients."""
+
+    def failing(*arguments: Any) -> Any:
+        value = function(*arguments)
+        if isinstance(value, Tensor):
+            return value
+        value[0].backward()
+        raise RuntimeError("no such kernel\nwith a long story")
+
+    return failing
+
+
+def test_a_step_that_cannot_be_compiled(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, _ = result(config, capture=False)
+    assert capsys.readouterr().err.count("eagerly") == 0
+    monkeypatch.setattr(torch, "compile", fails_late)
+    got, runtime = result(config, capture=True)
+    assert equal(got, expected)
+    said = capsys.readouterr().err
+    assert said.count("steps run eagerly: the step cannot be compiled (RuntimeError: no such kernel)\n") == 1
+    assert "run  compiling the step …" in said
+    assert "capturing" not in said
+    assert "captured" not in runtime.describe()
+
+
+def test_a_step_that_cannot_be_captured(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, _ = result(config, capture=False)
+    tried = []
+
+    def refuse(work: Callable[[], object]) -> None:
+        tried.append(work)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch, "compile", as_it_is)
+    monkeypatch.setattr(normatch.training.step, "capture", refuse)
+    got, runtime = result(config, capture=True)
+    assert equal(got, expected)
+    assert len(tried) == 1
+    assert capsys.readouterr().err.count("eagerly: the step cannot be captured (RuntimeError: operation not perm") == 1
+    assert runtime.eager_because is not None
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # which torch looks at after a break
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_step_that_is_compiled_in_pieces_says_so(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: bool
+) -> None:
+    compile_, believe = torch.compile, NorMatch.believe
+
+    def in_pieces(self: NorMatch, z_weak: Tensor) -> Tensor:
+        if broken:
+            torch._dynamo.graph_break()
+        return believe(self, z_weak)
+
+    torch.compiler.reset()
+    monkeypatch.setattr(NorMatch, "believe", in_pieces)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_(function, backend="eager", dynamic=False))
+    monkeypatch.setattr(normatch.training.step, "capture", lambda work: SimpleNamespace(replay=work))
+    _, runtime = result(config, capture=True)
+    said = capsys.readouterr().err
+    assert said.count("steps are slower than they could be: compiled in pieces (") == broken
+    assert ("pieces (User-inserted graph break" in said) == broken
+    assert runtime.capture
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The graphs that torch was asked to compile, on a CPU that pretends to capture."""
+    graphs: list[str] = []
+    compile_ = torch.compile
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        graphs.append(graph.code)
+        return graph.forward
+
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_(function, backend=backend, dynamic=False))
+    monkeypatch.setattr(normatch.training.step, "capture", lambda work: SimpleNamespace(replay=work))
+    yield graphs
+    torch.compiler.reset()  # so many would exceed torch's own limit for others
+
+
+def first_step(config: Config) -> None:
+    job = prepare(config)
+    loop = Loop(dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, capture=True)))
+    loop.begin_epoch(0)
+    loop.step.method.train()
+    loop.step()
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_a_run_of_another_length_uses_the_same_code(tiny_config: Config, method: str, compiled: list[str]) -> None:
+    config = tiny_config.replace(method=method)
+    if method == "normatch":
+        config = config.replace(settings=NorMatchSettings(decide_after=0.6, adaptive=True, flow_dropout="first-epoch"))
+    first_step(config)
+    before = len(compiled)
+    first_step(config.replace(steps=30, epoch=7, seed=3, labels=20, optim=OptimConfig(lr=0.01)))
+    assert len(compiled) == before > 0
+
+
+def test_many_runs_of_one_process_are_all_compiled(tiny_config: Config, compiled: list[str]) -> None:
+    graphs = []
+    for batch in range(2, 12):  # torch's own limit is 8
+        first_step(tiny_config.replace(method="supervised", batch=batch))
+        graphs.append(len(compiled))
+    assert graphs == [graphs[0] * runs for runs in range(1, 11)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), torch.OutOfMemoryError("no")])
+def test_who_insists_or_has_no_memory_gets_the_error(
+    config: Config, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: failing)
+    job = prepare(config)
+    runtime = dataclasses.replace(job.runtime, capture=True)
+    loop = Loop(dataclasses.replace(job, runtime=runtime))
+    loop.step._insist = type(error) is RuntimeError
+    with pytest.raises(type(error), match="no"):
+        loop.run(Silent(), quiet, None)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has a GPU, as far as choosing a runtime can see."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_known_beforehand(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Runtime.of(tiny_config).capture
+    off = Runtime.of(tiny_config.replace(compile="off"))
+    assert (off.capture, off.eager_because) == (False, None)
+
+    def because() -> str | None:
+        runtime = Runtime.of(tiny_config)
+        assert not runtime.capture
+        with pytest.raises(UserError, match=f"compile is 'on', but {runtime.eager_because}: choose 'auto' or 'off'"):
+            Runtime.of(tiny_config.replace(compile="on"))
+        return runtime.eager_because
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "get_device_capability", lambda: (6, 1))
+        assert because() == "this GPU's compute capability 6.1 is below 7.0"
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        assert because() == "Triton is not installed"
+    with monkeypatch.context() as patch:
+        patch.setattr(methods.get("normatch"), "capturable", False)
+        assert because() == "method 'normatch' cannot be captured"
+
+
+def test_it_is_said_before_the_first_step(tiny_config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    job = prepare(tiny_config.replace(steps=2))
+    runtime = dataclasses.replace(job.runtime, eager_because="Triton is not installed")
+    with shown("title") as progress:
+        Loop(dataclasses.replace(job, runtime=runtime)).run(Silent(), progress, None)
+    assert capsys.readouterr().err.startswith("title  steps run eagerly: Triton is not installed\n")
+
+
+def test_compiled_code_is_kept(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(normatch.training.runtime, "COMPILED", tmp_path / "compiled")
+    runtime = prepare(tiny_config).runtime
+    with runtime.scope():
+        assert name not in environment
+    with dataclasses.replace(runtime, capture=True).scope():
+        assert environment[name] == str(tmp_path / "compiled")
+    assert name not in environment
+    environment[name] = "mine"
+    with dataclasses.replace(runtime, capture=True).scope():
+        assert environment[name] == "mine"
+    # Where the folder cannot be made, torch's own choice stands.
+    del environment[name]
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(normatch.training.runtime, "COMPILED", tmp_path / "file" / "compiled")
+    with dataclasses.replace(runtime, capture=True).scope():
+        assert name not in environment

@@ -1,0 +1,310 @@
+"""Either pool gives each step the same inputs, and the thread that reads ahead ends with the run."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from normatch.config import Config
+from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
+from normatch.data.selected import Selected
+from normatch.errors import UserError
+from normatch.methods import Embedding, methods
+from normatch.training import feed as feeding
+from normatch.training import prepare, train
+from normatch.training.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, feed_from, stays_on_host
+from normatch.training.loop import Loop
+from normatch.training.meter import Record
+from normatch.training.progress import Lines, quiet
+from normatch.training.recorder import Silent
+
+CPU = torch.device("cpu")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+# On a GPU steps are compiled, and torch's own compiler uses what torch deprecates.
+pytestmark = [pytest.mark.filterwarnings("default")] if torch.cuda.is_available() else []
+
+
+LIMIT = 600.0 if torch.cuda.is_available() else 120.0
+"""Seconds for one test, including compilation on a GPU: if reading ahead breaks, a step waits for ever."""
+
+
+@pytest.fixture(autouse=True)
+def _no_test_hangs() -> Iterator[None]:
+    def fail(*_: object) -> None:
+        pytest.fail(f"not done after {LIMIT:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_outlives_a_test() -> Iterator[None]:
+    yield
+    assert reading() == []
+
+
+def reading() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "normatch-feed"]
+
+
+def some_items(n: int, images: bool) -> Dataset:
+    rng = np.random.default_rng(n)
+    inputs = (
+        rng.integers(0, 256, (n, 4, 5, 3), dtype=np.uint8) if images else rng.standard_normal((n, 7), dtype=np.float32)
+    )
+    return Dataset(inputs, np.arange(n) % 3, ("a", "b", "c"))
+
+
+def some_draws(n: int, labelled: int, batch: int, ratio: int, seed: int = 0) -> list[Draw]:
+    items = np.arange(n)[::-1].copy()
+    return [
+        (Stream(labelled, batch, seed, "labelled"), items[:labelled]),
+        (Stream(n, batch * ratio, seed, "unlabelled"), items),
+    ]
+
+
+def positions(draws: list[Draw], step: int) -> list[torch.Tensor]:
+    return [torch.from_numpy(items[stream.rows(step, 1)[0].numpy()]) for stream, items in draws]
+
+
+@given(
+    n=st.integers(2, 30),
+    labelled=st.integers(1, 2),
+    batch=st.integers(1, 9),
+    ratio=st.integers(1, 5),
+    images=st.booleans(),
+    start=st.integers(0, 300),
+)
+def test_both_feeds_give_the_same_tensors(
+    n: int, labelled: int, batch: int, ratio: int, images: bool, start: int
+) -> None:
+    draws, dataset = some_draws(n, labelled, batch, ratio), some_items(n, images)
+    device, host = DeviceFeed(Pool(dataset)), HostFeed(HostPool(dataset), draws)
+    try:
+        # Several epochs; then a jump, as when a checkpoint is loaded.
+        for step in (*range(start, start + 2 * SLOTS + 1), start + 100, 0):
+            at = positions(draws, step)
+            for feed in (device, host):
+                feed.prepare(step)
+            for expected, given_ in zip(device.images(*at), host.images(*at), strict=True):
+                assert torch.equal(given_, expected)
+                assert (given_.dtype, given_.stride()) == (expected.dtype, expected.stride())
+    finally:
+        host.close()
+
+
+def test_what_a_step_was_given_stays_as_it_is() -> None:
+    draws = some_draws(20, 2, 3, 2)
+    feed = HostFeed(HostPool(some_items(20, images=True)), draws)
+    feed.prepare(0)
+    first = feed.images(*positions(draws, 0))
+    kept = [part.clone() for part in first]
+    for step in range(1, 2 * SLOTS):
+        feed.prepare(step)
+    assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
+    feed.close()
+
+
+def test_the_feed_suits_the_pool() -> None:
+    draws, dataset = some_draws(20, 2, 3, 2), some_items(20, images=True)
+    assert isinstance(feed_from(Pool(dataset), draws), DeviceFeed)
+    assert isinstance(feed_from(HostPool(dataset), draws), HostFeed)
+    assert reading() == []  # The thread begins with the first step.
+
+
+def test_no_more_is_read_ahead_than_the_ring_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, full = [], threading.Event()
+    take = Selected.take
+
+    def counted(self: Selected, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+        take(self, positions, out)
+        taken.append(positions)
+        if len(taken) == SLOTS + 1:
+            full.set()
+
+    monkeypatch.setattr(Selected, "take", counted)
+    feed = HostFeed(HostPool(some_items(20, images=True)), some_draws(20, 2, 3, 2))
+    feed.prepare(0)
+    assert full.wait(10)
+    # The thread now waits for a slot: it is there, and does nothing more.
+    feed.close()
+    assert len(taken) == SLOTS + 1
+
+
+class Broken(Exception):
+    pass
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let reading fail when rows are taken for the ``count``-th time."""
+    take, left = Selected.take, [count]
+
+    def failing(self: Selected, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Broken("the disk is gone")
+        take(self, positions, out)
+
+    monkeypatch.setattr(Selected, "take", failing)
+
+
+def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_at(monkeypatch, 2)
+    feed = HostFeed(HostPool(some_items(20, images=True)), some_draws(20, 2, 3, 2))
+    feed.prepare(0)
+    feed.prepare(1)
+    for _ in range(2):
+        with pytest.raises(Broken, match="the disk is gone"):
+            feed.prepare(2)
+    feed.close()
+
+
+def test_an_error_in_the_thread_ends_the_run_and_the_run_resumes(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config.replace(pool="host")
+    with monkeypatch.context() as patch:
+        break_at(patch, 7)
+        with pytest.raises(Broken):
+            train(config, tmp_path / "run")
+    assert reading() == []
+    train(config, tmp_path / "run", resume=True)
+    train(config, tmp_path / "whole")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_the_thread_ends_when_training_stops(error: type[BaseException], tiny_config: Config, tmp_path: Path) -> None:
+    class Stopping(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            assert len(reading()) == 1
+            raise error
+
+    with pytest.raises(error):
+        train(tiny_config.replace(pool="host"), tmp_path / "run", progress=Stopping("stops"))
+    assert reading() == []
+
+
+@pytest.mark.parametrize("method", methods.names())
+@pytest.mark.parametrize("include_labelled", [True, False])
+def test_a_run_is_the_same_with_either_pool(
+    method: str, include_labelled: bool, tiny_config: Config, tmp_path: Path
+) -> None:
+    config = tiny_config.replace(method=method, include_labelled=include_labelled, validation=0.1, steps=6)
+    runs = [train(config.replace(pool=pool), tmp_path / pool) for pool in ("device", "host")]
+    for name in ("model.safetensors", "checkpoint/step-00000006.safetensors", "predictions.csv", "split.json"):
+        first, second = ((run.path / name).read_bytes() for run in runs)
+        assert first == second
+    assert [run.result["accuracy"] for run in runs] == [runs[0].result["accuracy"]] * 2
+
+
+@pytest.mark.parametrize("images", [True, False])
+@pytest.mark.parametrize("n", [5, 40])
+def test_other_data_are_trained_the_same_with_either_pool(images: bool, n: int, tiny_config: Config) -> None:
+    """Colour images, vectors, and fewer items than a batch holds: 8 + 16."""
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(0, 256, (n, 9, 8, 3), dtype=np.uint8) if images else rng.standard_normal((n, 7))
+    dataset = Dataset(inputs if images else inputs.astype(np.float32), np.arange(n) % 2, ("a", "b"))
+    corpus = Corpus("own", dataset, dataset)
+    config = tiny_config.replace(labels=4, test_share=0.0, backbone="auto", steps=6)
+    states, scores = [], []
+    for pool in ("device", "host"):
+        job = prepare(config.replace(pool=pool), corpus)
+        assert job.on_host == (pool == "host")
+        loop = Loop(job)
+        loop.run(Silent(), quiet, None)
+        states.append(loop.step.state())
+        scores.append(loop.evaluate())
+    assert scores[0] == scores[1]
+    for name, value in states[0].items():
+        assert torch.equal(states[1][name], value), name
+
+
+def test_features_of_all_images_are_the_same_with_either_pool(tiny_config: Config) -> None:
+    seen: list[Embedding] = []
+    for pool in ("device", "host"):
+        job = prepare(tiny_config.replace(pool=pool, steps=1))
+        job.method.begin_epoch = lambda epoch, embed: seen.append(embed())  # type: ignore[method-assign]
+        Loop(job).run(Silent(), quiet, None)
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
+def test_auto_keeps_images_on_the_gpu_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = some_items(10, images=True)
+    small, both = Corpus("small", images), Corpus("both", images, images)
+    size, gpu = images.inputs.nbytes, torch.device("cuda")
+    monkeypatch.setattr(feeding, "_free_memory", lambda device: 2 * size)
+    assert [stays_on_host("auto", corpus, gpu) for corpus in (small, both)] == [False, True]
+    assert not stays_on_host("device", both, gpu)
+    assert stays_on_host("host", small, gpu)
+    assert [stays_on_host(choice, both, CPU) for choice in ("auto", "device", "host")] == [False, False, True]
+    monkeypatch.setattr(feeding, "_free_memory", lambda device: size)
+    with pytest.raises(UserError, match=r"pool is 'device', but the images take .* GB .*: choose 'host' or 'auto'"):
+        stays_on_host("device", both, gpu)
+
+
+def on_gpu(pool: str, config: Config) -> Loop:
+    """A captured run on random images; deterministic, so that its bits can be compared."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (600, 32, 32, 3), dtype=np.uint8)
+    corpus = Corpus("noise", Dataset(images, np.arange(600) % 10, tuple("abcdefghij")))
+    choices = {"data": "cifar10", "test_share": 0.0, "backbone": "wrn-28-2", "device": "cuda", "steps": 50}
+    return Loop(prepare(config.replace(pool=pool, deterministic=True, batch=16, ratio=3, **choices), corpus))
+
+
+@needs_gpu
+def test_captured_training_is_the_same_with_either_pool(tiny_config: Config) -> None:
+    states = []
+    for pool in ("device", "host"):
+        loop = on_gpu(pool, tiny_config)
+        with loop.job.runtime.scope():
+            loop.run(Silent(), quiet, None)
+        states.append(loop.step.state())
+    for name, value in states[0].items():
+        assert torch.equal(states[1][name], value), name
+
+
+@needs_gpu
+@pytest.mark.parametrize("pool", ["device", "host"])
+def test_a_captured_step_never_waits_for_the_device(pool: str, tiny_config: Config) -> None:
+    loop = on_gpu(pool, tiny_config)
+    with loop.job.runtime.scope():
+        try:
+            for _ in range(10):
+                loop.step()
+            torch.cuda.set_sync_debug_mode("error")
+            for _ in range(50):
+                loop.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+            loop.step.feed.close()
+
+
+@needs_gpu
+def test_gpu_feeds_give_the_same_tensors_while_the_device_is_behind() -> None:
+    """The host runs far ahead of a device that is kept busy: no slot may be written before it was read."""
+    draws, dataset = some_draws(300, 50, 16, 7), some_items(300, images=True)
+    feeds: list[Feed] = [DeviceFeed(Pool(dataset, "cuda")), HostFeed(HostPool(dataset, "cuda"), draws)]
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    busy = torch.rand(2048, 2048, device="cuda")
+    sent = [[part.cuda() for part in positions(draws, step)] for step in range(100)]
+    for step, at in enumerate(sent):
+        for feed in feeds:
+            feed.prepare(step)
+        for _ in range(10):
+            busy = (busy @ busy).clamp(-1, 1)
+        for a, b in zip(*(feed.images(*at) for feed in feeds), strict=True):
+            wrong += (a != b).sum()
+    feeds[1].close()
+    assert wrong.item() == 0
