@@ -12,13 +12,13 @@ from typing import Any
 
 import picture
 
-from normatch.columns import markdown
 from normatch.files import read_json
 from normatch.reproduce.fill import Filled
 from normatch.reproduce.page import relative, section
 from normatch.reproduce.paper import STUDIES
 from normatch.reproduce.pictures import draw
 from normatch.reproduce.results import read_results
+from normatch.text import markdown
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -3,10 +3,10 @@
 import math
 
 from normatch.autoconfig.rules import EPOCHS, Choices, choose_epoch, choose_momentum, choose_muon, choose_records
-from normatch.columns import counted
 from normatch.config import Config
 from normatch.data import Corpus
 from normatch.errors import UserError
+from normatch.text import counted
 from normatch.training.job import prepare
 from normatch.training.pace import Pace, pace
 

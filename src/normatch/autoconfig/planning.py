@@ -19,7 +19,6 @@ from normatch.autoconfig.rules import (
     choose_steps,
     choose_test_share,
 )
-from normatch.columns import aligned, counted
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, sources
 from normatch.data.balance import describe_skew, label_counts
@@ -33,6 +32,7 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.nets import SMALL, find_backbone, suitable_backbone
 from normatch.recipes import own
+from normatch.text import aligned, counted
 from normatch.training.job import draw, must_have_classes, open_corpus, with_test_set
 from normatch.training.run import Run
 from normatch.training.train import run_folder

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.config import Config
 from normatch.data import Corpus, Split
 from normatch.data.balance import describe_ratio, label_counts, skewed, too_few
@@ -16,6 +15,7 @@ from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
 from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
+from normatch.text import counted
 
 __all__ = [
     "EPOCHS",

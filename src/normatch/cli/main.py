@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from normatch.columns import on_one_line
 from normatch.errors import UserError
 from normatch.files import FULL
+from normatch.text import on_one_line
 
 __all__ = ["main"]
 

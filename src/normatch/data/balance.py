@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.data.dataset import UNKNOWN, Dataset
+from normatch.text import counted
 
 __all__ = ["FEWEST", "describe_ratio", "describe_skew", "label_counts", "missing_labels", "skewed", "too_few"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from normatch.columns import counted
 from normatch.data.images import SUFFIXES
+from normatch.text import counted
 
 __all__ = ["Ignored", "find_ignored", "holds_runs", "kinds_in", "leads_to", "say_ignored"]
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted, on_one_line
 from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, doubtful_names
 from normatch.data.folder import Listings
@@ -20,6 +19,7 @@ from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.load import find_listings, load_corpus, passed_over
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
+from normatch.text import counted, on_one_line
 
 __all__ = ["describe", "inspect"]
 

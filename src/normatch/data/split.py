@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.holdout import stratified
 from normatch.errors import UserError
 from normatch.seeding import permutation
+from normatch.text import counted
 
 __all__ = ["Split", "digest", "digest_of_files", "digest_of_test", "draw_split", "files_of"]
 

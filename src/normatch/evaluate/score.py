@@ -6,7 +6,6 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import on_one_line
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.reading import DEFAULT
 from normatch.device import Device
@@ -23,6 +22,7 @@ from normatch.evaluate.answers import (
 from normatch.evaluate.metrics import scores
 from normatch.evaluate.predictor import load
 from normatch.significance import describe_accuracy
+from normatch.text import on_one_line
 from normatch.training.job import open_corpus, with_test_set
 from normatch.training.run import STAYED, Moved, Run
 

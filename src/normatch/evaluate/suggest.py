@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.command import command_of, flags_of_own
 from normatch.config import Config
 from normatch.data import UNKNOWN, Dataset, Reading
@@ -22,6 +21,7 @@ from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.predictor import load
 from normatch.evaluate.table import must_be_a_table, written
+from normatch.text import counted
 from normatch.training.job import open_corpus, with_test_set
 from normatch.training.kinds import of_new_kinds
 from normatch.training.run import STAYED, Moved, Run

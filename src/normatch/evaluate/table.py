@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from normatch.bars import counting
-from normatch.columns import counted
 from normatch.data import OnBad, find_images, find_items
 from normatch.data.ignored import find_ignored, say_ignored
 from normatch.errors import UserError
 from normatch.evaluate.predictor import Prediction, load
 from normatch.files import must_be_free, replacing
+from normatch.text import counted
 
 __all__ = ["must_be_a_table", "predict_to", "written"]
 

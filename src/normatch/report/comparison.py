@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from normatch.columns import aligned, counted
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.errors import UserError
@@ -18,6 +17,7 @@ from normatch.methods.base import Settings
 from normatch.nets.weights import read_spec
 from normatch.report.findings import Curve, curves_of
 from normatch.significance import mcnemar, wilson_interval
+from normatch.text import aligned, counted
 from normatch.training.predictions import PREDICTIONS
 from normatch.training.run import Run
 

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from normatch.columns import counted
 from normatch.config import Config
 from normatch.errors import UserError
 from normatch.reproduce.paper import Trial
+from normatch.text import counted
 
 __all__ = ["BETWEEN_EVALUATIONS", "EVALUATIONS", "Budget", "in_steps", "scaled"]
 

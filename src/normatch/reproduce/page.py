@@ -3,11 +3,11 @@
 import statistics
 from collections.abc import Callable, Sequence
 
-from normatch.columns import aligned, markdown, percent
 from normatch.reproduce.fill import Answer, Filled
 from normatch.reproduce.paper import ANALYSIS, Cell, Measure, Score, Study
 from normatch.reproduce.pictures import Drawing
 from normatch.reproduce.results import Result
+from normatch.text import aligned, markdown, percent
 
 __all__ = ["Linked", "plain", "relative", "section", "table"]
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from normatch.columns import counted, markdown
 from normatch.files import replacing
 from normatch.report.charts import IntervalRow, Series, alone, interval_chart, line_chart
 from normatch.report.sections.curves import FIGURE_3, FIGURE_4
 from normatch.reproduce.fill import Answer, Filled
+from normatch.text import counted, markdown
 
 __all__ = ["Drawing", "draw"]
 

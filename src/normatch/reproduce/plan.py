@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from normatch.columns import aligned, counted, percent
 from normatch.config import Config
 from normatch.device import Device
 from normatch.errors import UserError
@@ -17,6 +16,7 @@ from normatch.reproduce.estimate import Paces
 from normatch.reproduce.grid import Planned, keep, plan_runs, stand_in_for
 from normatch.reproduce.paper import Study, find_studies
 from normatch.reproduce.results import question
+from normatch.text import aligned, counted, percent
 from normatch.training.job import open_corpus
 from normatch.training.progress import clock
 from normatch.training.runtime import Runtime

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from normatch.columns import counted
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import Batch
+from normatch.text import counted
 from normatch.training.graphs import capture
 from normatch.training.job import prepare
 from normatch.training.machine import circumstances

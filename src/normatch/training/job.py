@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.augment import Views, check_kind
-from normatch.columns import counted
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.images import SIZES
@@ -22,6 +21,7 @@ from normatch.methods import Batch, Method, Task, methods
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.nets.model import Model, ModelSpec
 from normatch.seeding import derive
+from normatch.text import counted
 from normatch.training.feed import stays_on_host
 from normatch.training.given import given_labels, with_labels
 from normatch.training.labelled import must_be_runs_on, named_items

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TextIO
 
 import normatch
 from normatch.annotations import fits
-from normatch.columns import counted
 from normatch.config import Config, from_json, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
@@ -20,6 +19,7 @@ from normatch.errors import UserError, reason, resume_command
 from normatch.files import checked, kind_of, read_json, read_object, replacing, write_json
 from normatch.locks import take
 from normatch.significance import describe_accuracy
+from normatch.text import counted
 from normatch.training.diagnosis import Alarm
 from normatch.training.meter import Record
 

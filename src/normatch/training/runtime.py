@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from normatch.columns import counted
 from normatch.config import Config
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import methods
+from normatch.text import counted
 from normatch.training.memory import kept_memory
 
 __all__ = ["Runtime"]

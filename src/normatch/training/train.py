@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normatch.columns import counted
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import Corpus, Reading, sources
 from normatch.data.balance import label_counts
@@ -20,6 +19,7 @@ from normatch.errors import UserError
 from normatch.files import read_object, write_json
 from normatch.nets.inference import logits
 from normatch.nets.weights import save_model
+from normatch.text import counted
 from normatch.training import checkpoint
 from normatch.training.job import Job, open_corpus, prepare, with_test_set
 from normatch.training.loop import Loop, Turns, accuracy

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.formats.pickled import load_plain
 from normatch.data.reading import DEFAULT, Reading
 from normatch.errors import UserError
+from normatch.text import counted
 
 __all__ = ["Batch", "CifarForm", "read_cifar"]
 

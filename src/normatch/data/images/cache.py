@@ -25,11 +25,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.data.images.decode import VERSION, Form
 from normatch.data.images.facts import FACTS
 from normatch.errors import UserError, reason
 from normatch.locks import take
+from normatch.text import counted
 
 __all__ = ["Cache", "CacheError", "Entry", "Part", "Rows", "cache_folder", "describe_cache", "files_of"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.data.images.decode import DEEP, Header
+from normatch.text import counted
 
 if TYPE_CHECKING:
     from PIL import Image

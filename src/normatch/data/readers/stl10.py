@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.columns import counted
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.errors import UserError
+from normatch.text import counted
 
 __all__ = ["Counts", "read_stl10"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from normatch.columns import percent
 from normatch.report.charts.axes import Axis, round_ticks
 from normatch.report.charts.svg import element, label, picture, shorten, tell_apart, tip
+from normatch.text import percent
 
 __all__ = ["IntervalRow", "bar_chart", "interval_chart"]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from normatch.columns import percent
 from normatch.report.charts.axes import Axis, compact, round_ticks
 from normatch.report.charts.svg import element, label, number, picture, tip
+from normatch.text import percent
 
 __all__ = ["Series", "legend", "line_chart"]
 

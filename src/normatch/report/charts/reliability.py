@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from normatch.columns import percent
 from normatch.evaluate.calibration import Bin
 from normatch.report.charts.axes import Axis
 from normatch.report.charts.svg import element, label, picture, tip
+from normatch.text import percent
 
 __all__ = ["reliability_chart"]
 

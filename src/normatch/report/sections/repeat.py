@@ -2,11 +2,11 @@
 
 from html import escape
 
-from normatch.columns import counted
 from normatch.config import flat
 from normatch.report.charts.svg import element
 from normatch.report.findings import Findings
 from normatch.report.markup import table, words
+from normatch.text import counted
 
 __all__ = ["left_out", "repeat"]
 

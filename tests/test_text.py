@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normatch.columns import aligned, markdown
+from normatch.text import aligned, markdown
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z"), exclude_characters="|"), max_size=6)
 tables = st.integers(1, 5).flatmap(

@@ -1,4 +1,4 @@
-"""Text from rows of strings: aligned columns, Markdown tables; and of numbers: counts with their nouns, percentages."""
+"""Words and tables as text: aligned columns, Markdown, counts with their nouns, percentages, names on one line."""
 
 import re
 from collections.abc import Sequence
