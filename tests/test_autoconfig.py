@@ -607,7 +607,7 @@ def test_a_manifest_with_test_pictures(
     table = Path("run/predictions.csv").read_text().splitlines()
     assert [line.split(",")[1] for line in table[1:]] == [str(file) for file in files[::4]]
     assert main(["eval", "run"]) == 0
-    assert "on 4 test items" in capsys.readouterr().out
+    assert "on 4 test samples" in capsys.readouterr().out
     assert main(["data", "inspect", "pets.csv"]) == 0
     assert "12 labelled in 2 classes, 0 unlabelled, 4 test\n" in capsys.readouterr().out
     assert main(["predict", "run", "pets.csv", "--out", "labels.csv"]) == 0

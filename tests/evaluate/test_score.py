@@ -182,5 +182,5 @@ def test_a_class_without_test_items_has_no_recall() -> None:
     entry = {"precision": 0.0, "recall": 0.0}
     rows = [entry | {"name": "cat", "n": 1}, entry | {"name": "dog", "n": 0}]
     total, seen, unseen = describe({"accuracy": 0.0, "n": 1, "evaluated_on": "test", "per_class": rows}).split("\n")
-    assert "on 1 test item (" in total
+    assert "on 1 test sample (" in total
     assert (seen.split()[-1], unseen.split()[-1]) == ("0.0%", "–")
