@@ -1,5 +1,5 @@
 """Digits whose labels are chosen in other ways than as many of each class by chance: by chance of all images, one of
-each kind, or in two halves, the second by what a run with the first makes of the images; also as one run of two rounds.
+each kind, or in two halves, the second by what a run with the first makes of the images.
 
 python benchmarks/which_labels.py trains six seeds of each and writes benchmarks/results/digits-which-labels.json.
 """
@@ -87,8 +87,6 @@ def trained(task: tuple[int, int]) -> list[dict[str, Any]]:
             for way, then in LATER.items():
                 both = np.union1d(first, then(corpus, run, first, labels - len(first), seed))
                 add(rows, f"half each class, half {way}", config, corpus, both, Path(folder))
-            rounds = train(recipes.digits(labels, seed).replace(suggested=labels // 2), Path(folder) / "rounds")
-            add_run(rows, "two rounds", corpus, rounds.split.labelled, seed, rounds)
     return rows
 
 

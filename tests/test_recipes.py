@@ -9,7 +9,6 @@ import pytest
 from normatch.config import Config, flat, to_json
 from normatch.recipes import (
     cifar10,
-    cifar10_brief,
     cifar10_fast,
     cifar100,
     digits,
@@ -24,7 +23,6 @@ PAPER: dict[str, Any] = {
     "method": "normatch",
     "test_share": 0.0,
     "fold": None,
-    "suggested": 0,
     "backbone": "wrn-28-2",
     "norm_momentum": None,
     "augment.flip": True,
@@ -59,7 +57,6 @@ DIGITS = {
     "settings.passes": "split",
 }
 FAST = {
-    "suggested": 20,
     "backbone": "quick-resnet-wide",
     "augment.ops": 3,
     "steps": 48 * 1024,
@@ -70,15 +67,6 @@ FAST = {
     "settings.passes": "shared",
     "settings.decide_after": 0.6,
     "settings.adaptive": True,
-}
-BRIEF = {
-    "backbone": "quick-resnet-wide",
-    "augment.ops": 3,
-    "steps": 300 * 28,
-    "epoch": 28,
-    "optim.lr": 0.1,
-    "optim.muon": 0.015,
-    "optim.cosine": 0.5,
 }
 CIFAR100 = {"backbone": "wrn-28-8", "optim.weight_decay": 1e-3}
 STL10 = {"fold": 0, "backbone": "resnet-18", "settings.pseudo_label": "onehot"}
@@ -92,7 +80,6 @@ RECIPES: dict[str, tuple[str, int | None, dict[str, Any]]] = {
     "cifar10-250": ("cifar10", 250, {}),
     "cifar10-4000": ("cifar10", 4000, {}),
     "cifar10-40-fast": ("cifar10", 40, FAST),
-    "cifar10-40-brief": ("cifar10", 40, BRIEF),
     "cifar100-400": ("cifar100", 400, CIFAR100),
     "cifar100-2500": ("cifar100", 2500, CIFAR100),
     "cifar100-10000": ("cifar100", 10000, CIFAR100),
@@ -124,19 +111,11 @@ def test_own_data_has_these_numbers() -> None:
     assert numbers(own("birds")) == {"data": "birds", "labels": None} | PAPER | OWN
 
 
-@pytest.mark.parametrize("build", [digits, cifar10, cifar10_brief, cifar10_fast, cifar100, mini_imagenet, svhn])
+@pytest.mark.parametrize("build", [digits, cifar10, cifar10_fast, cifar100, mini_imagenet, svhn])
 def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int], Config]) -> None:
     config = build(1000, 5)
     assert (config.labels, config.seed) == (1000, 5)
     assert "1000" in config.name.split("-")
-
-
-@pytest.mark.parametrize(("labels", "suggested"), [(10, 0), (20, 10), (40, 20), (250, 120), (4000, 2000)])
-def test_the_fast_recipe_draws_as_many_labels_of_each_class(labels: int, suggested: int) -> None:
-    config = cifar10_fast(labels)
-    config.check()
-    assert config.suggested == suggested
-    assert (labels - suggested) % 10 == 0
 
 
 def test_stl10_takes_another_fold_and_another_seed() -> None:

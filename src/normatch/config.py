@@ -40,17 +40,13 @@ class Config:
     test_share: float = 0.0
     """Share of the labelled items held out for testing, drawn by seed: for data without a test set."""
     labels: int | None = 40
-    """Total number of labels used, equally many of each class unless some are suggested. None uses every label there
-    is."""
+    """Total number of labels used, equally many of each class. None uses every label there is."""
     fold: int | None = None
     """Index of a predefined labelled subset (STL-10, Mini-ImageNet), less what is held out, in place of a draw."""
     labelled: tuple[Path, ...] = ()
     """What names the items whose labels are used, less what is set aside, in place of a draw: folders of earlier runs,
     tables of normatch suggest (those of files with labels filled in, which are used), files of positions among the
     training items (text or .npy); all of them together."""
-    suggested: int = 0
-    """How many of the labels are suggested by a first network, which has only the others and a seventh of the steps:
-    one of each kind of item that it is least sure of, as normatch suggest does. Needs data with labels of all items."""
     validation: float = 0.0
     """Share of the labelled items set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
@@ -155,13 +151,6 @@ class Config:
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
         alone = self.fold is None or not self.labelled
         _must("fold", self.fold, alone, "either it or labelled: both say which labels are used")
-        _must("suggested", self.suggested, self.suggested >= 0, "a whole number that is not negative")
-        if self.suggested:
-            _must("suggested", self.suggested, self.labels is not None, "labels as well, the number of all")
-            fewer = self.labels is not None and self.suggested < self.labels
-            _must("suggested", self.suggested, fewer, f"fewer than the labels, which are {self.labels}, or 0")
-            alone = self.fold is None and not self.labelled
-            _must("suggested", self.suggested, alone, "0, or neither labelled nor fold: all say which labels are used")
         _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 
     def replace(self, **changes: Any) -> "Config":

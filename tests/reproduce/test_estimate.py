@@ -45,22 +45,6 @@ def test_speeds_of_a_recipe_with_other_numbers_are_not_known(tmp_path: Path, mon
     assert not paces.knows("digits-40")
 
 
-def test_a_first_network_is_counted_until_it_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Paces, "of", lambda self, recipe: Pace(24.0, 0.8, 6.0, None, choosing=4.0))
-    paces = Paces(tmp_path / "pace.json")
-    config = digits().replace(steps=1000, evaluate_every=100)
-    by_chance, both = (
-        Planned(Trial("normatch", "digits-40"), "digits-40", config.replace(suggested=n), tmp_path) for n in (0, 20)
-    )
-    assert paces.seconds_left(by_chance) == pytest.approx(10 + 1000 * 0.7 + 10 * 3)
-    assert paces.seconds_left(both) == pytest.approx(24 + 1000 * 0.8 + 10 * 6)
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "result.json").write_text("{}")
-    assert paces.seconds_left(both) == paces.seconds_left(by_chance)
-    checkpoint.save(tmp_path / "checkpoint", 500, {})
-    assert paces.seconds_left(both) == paces.seconds_left(by_chance) == pytest.approx(10 + 500 * 0.7 + 5 * 3)
-
-
 @pytest.mark.parametrize("content", ["{", "[1]", "\x80"])
 def test_speeds_that_cannot_be_read_are_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "pace.json").write_bytes(content.encode("latin1"))

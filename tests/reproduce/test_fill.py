@@ -193,21 +193,6 @@ def test_every_row_is_held_against_the_first_in_order() -> None:
     assert [gain.paper for gain in found] == pytest.approx([92.78 - 87.77, 91.55 - 87.77, 93.41 - 87.77])
 
 
-def test_a_borrowed_number_makes_no_gain_of_the_papers() -> None:
-    suggested, by_chance = STUDIES["fast"].trials()
-    results = [make_result(suggested, 0, 2048, 0.9), make_result(by_chance, 0, 2048, 0.8)]
-    (gain,) = Filled(STUDIES["fast"], results).gains()
-    assert gain.each == pytest.approx((-10,))
-    assert gain.paper is None
-
-
-def test_labels_that_are_suggested_are_another_task() -> None:
-    figure = STUDIES["figure3"]
-    assert [Filled(figure, [], name).same_task for name in (None, "cifar10-40-brief", "cifar10-40-fast")] == [
-        *(True, True, False)
-    ]
-
-
 def test_a_gain_over_what_the_paper_does_not_number_has_none_of_it() -> None:
     results = [make_result(trial_of("choices", 0)), make_result(trial_of("choices", 1))]
     (gain,) = Filled(STUDIES["choices"], results).gains()

@@ -127,13 +127,13 @@ def test_a_stand_in_has_as_few_labels_as_there_are_recipes_for(data: str) -> Non
 
 
 def test_a_recipe_stands_in_by_name() -> None:
-    found, studies = stand_in_for(None, find_studies("all"), "cifar10-40-brief")
-    assert found == "cifar10-40-brief"
+    found, studies = stand_in_for(None, find_studies("all"), "svhn-40")
+    assert found == "svhn-40"
     assert list(studies) == MOVABLE
     (config,) = (run.config for run in plan("table1", 3, budget="full", stand_in=found) if run.trial.name == "ncue-num")
-    brief = recipes.get(found).build()
+    other = recipes.get(found).build()
     assert (config.backbone, config.steps, config.optim, config.labels, config.seed) == (
-        *(brief.backbone, brief.steps, brief.optim, 40),
+        *(other.backbone, 300 * other.epoch, other.optim, 40),
         3,
     )
     settings = to_json(config)["settings"]
@@ -151,7 +151,7 @@ def test_a_recipe_stands_in_by_name() -> None:
         (
             *(None, "table1", "cifar10-40-fast"),
             r"'cifar10-40-fast' cannot stand in for table1, where ncue has other settings \(settings.decide_after is "
-            r"0.6, .+\): choose another recipe, such as cifar10-40-brief",
+            r"0.6, .+\): choose another recipe, such as cifar10-40",
         ),
     ],
 )

@@ -149,18 +149,6 @@ def test_a_stand_in_is_not_held_against_the_papers_numbers() -> None:
     assert shown("table1", results)[0][0]["ours"] == "–"
 
 
-def test_only_gains_of_a_stand_in_with_the_same_images_and_labels_stand_beside_the_papers() -> None:
-    results = [make_result(trial_of("table1", row), stand_in="cifar10-40-brief") for row in (0, 1)]
-    words = section(Filled(STUDIES["table1"], results, "cifar10-40-brief"), linked)
-    assert not re.search("87.77|92.78|91.55|93.41", words)
-    lines, gains = tables(words)
-    assert not any("paper" in name for name in lines[0])
-    assert [(line[""], line["paper"]) for line in gains] == [("FixMatch + NCUE", signed(92.78 - 87.77))]
-    assert "only gains are compared" in words
-    without_gains = section(Filled(STUDIES["table1"], results[:1], "cifar10-40-brief"), linked)
-    assert "no accuracy here is the paper's" in without_gains
-
-
 @pytest.mark.parametrize("name", ["table2", "figure3", "figure5"])
 def test_what_is_said_of_the_papers_numbers_is_said_where_they_are(name: str) -> None:
     study = STUDIES[name]

@@ -117,9 +117,8 @@ def test_figures_have_the_numbers_of_the_tables() -> None:
 
 
 def test_the_fast_study_trains_its_recipe() -> None:
-    trial, by_chance = STUDIES["fast"].trials()
+    (trial,) = STUDIES["fast"].trials()
     assert trial.config(3) == cifar10_fast(40, 3)
-    assert by_chance.config(3) == cifar10_fast(40, 3).replace(suggested=0)
 
 
 @pytest.mark.parametrize("trial", ALL_TRIALS, ids=lambda trial: f"{trial.recipe}-{trial.name}-{trial.epochs}")

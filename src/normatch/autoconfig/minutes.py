@@ -37,7 +37,7 @@ def fit_into_minutes(
         needed = speed.start + speed.step + speed.evaluation
         raise UserError(f"minutes is {minutes:g}: too few for one step, which takes {needed:.1f} s with the start")
     choices = Choices(config, fixed)
-    choices.set("steps", steps, _pace_reason(minutes, speed, every, both=config.suggested > 0))
+    choices.set("steps", steps, _pace_reason(minutes, speed, every))
     epoch = config.epoch if "epoch" in fixed else math.ceil(steps / epochs)
     # Not by longer epochs, which are also the unit of a method's ramps.
     if every is None and (config.evaluate_every or evaluations < math.ceil(steps / epoch)):
@@ -59,8 +59,7 @@ def _choose_interval(choices: Choices, name: str, times: int) -> None:
     choices.set(name, every, counted(math.ceil(choices.config.steps / every), what))
 
 
-def _pace_reason(minutes: float, speed: Pace, every: int | None, *, both: bool) -> str:
+def _pace_reason(minutes: float, speed: Pace, every: int | None) -> str:
     unit = "minute" if minutes == 1 else "minutes"
     evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
-    networks = " of both networks" if both else ""
-    return f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{networks}{evaluating}, measured on this machine"
+    return f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{evaluating}, measured on this machine"

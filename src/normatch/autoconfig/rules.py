@@ -138,7 +138,7 @@ def choose_alignment(choices: Choices, corpus: Corpus, split: Split) -> None:
 
 
 def choose_batch(choices: Choices, split: Split, device: str) -> None:
-    labelled, unlabelled = len(split.labelled) + choices.config.suggested, len(split.unlabelled)
+    labelled, unlabelled = len(split.labelled), len(split.unlabelled)
     batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     choices.set("batch", batch, f"{labelled:,} labelled items to learn from")
     batch = choices.config.batch

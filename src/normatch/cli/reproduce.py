@@ -37,14 +37,13 @@ def verb(
 
     Args:
         name: table1 to table7, figure3 to figure5, choices (what the paper leaves open), fast (the recipe
-            cifar10-40-fast, also with all labels by chance), or all.
+            cifar10-40-fast), or all.
         budget: full: the paper's schedule. 300: at most 300 epochs. quick: a short trial, to see it work. Any other
             number: minutes for each run on this machine (300.0 for 300 minutes). 20480steps: that many steps. The
             schedule is scaled to it.
         seeds: Label seeds; every row is trained once with each.
         data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
-        recipe: Another recipe in place of cifar10-40, with its data, network and schedule: cifar10-40-brief
-            has 300 epochs of 28 steps.
+        recipe: Another recipe in place of cifar10-40, with its data, network and schedule.
         data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
         device: Where to train.
         only: Train only the runs whose name contains one of these words.

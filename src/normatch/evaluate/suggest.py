@@ -142,11 +142,11 @@ def _seen_from(table: Path | None, place: Path) -> str:
 def _command_with_more(run: Run, table: Path, count: int, config: Config) -> str:
     """The command line of the same run with these labels as well."""
     labels = len(run.split.labelled) + count
-    more = config.replace(labelled=(run.path, table), labels=labels, fold=None, suggested=0)
+    more = config.replace(labelled=(run.path, table), labels=labels, fold=None)
     return f"{command_of(more)} --out {shlex.quote(f'{run.path}-{labels}')}"
 
 
 def _command_with_labels(path: Path, table: Path, config: Config) -> str:
     """The command line of a run like it on the user's own files with these labels as well."""
-    more = config.replace(labelled=(path, table), labels=None, fold=None, suggested=0)
+    more = config.replace(labelled=(path, table), labels=None, fold=None)
     return shlex.join(["normatch", "train", *flags_of_own(more), "--out", f"{path}-more"])

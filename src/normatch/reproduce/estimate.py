@@ -73,8 +73,6 @@ class Paces:
         if planned.finished:
             return 0.0
         measured = self.of(planned.recipe)
-        if planned.rounds_left == 1:
-            measured = measured.of_one_network()
         steps = planned.config.steps - planned.steps_done()
         every = planned.config.evaluate_every or planned.config.epoch
         return measured.start + steps * measured.step + math.ceil(steps / every) * measured.evaluation

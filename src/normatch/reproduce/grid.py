@@ -10,7 +10,6 @@ from normatch.recipes import recipes
 from normatch.reproduce.budget import Budget
 from normatch.reproduce.paper import ANALYSED, Study, Trial
 from normatch.training.checkpoint import newest_step
-from normatch.training.rounds import FIRST
 from normatch.training.run import Run
 
 __all__ = ["Planned", "keep", "plan_runs", "stand_in_for"]
@@ -40,11 +39,6 @@ class Planned:
     @property
     def begun(self) -> bool:
         return (self.folder / "config.json").is_file()
-
-    @property
-    def rounds_left(self) -> int:
-        """How many networks it still trains: the first of two is trained once all its files are there."""
-        return 2 if self.config.suggested and not Run(self.folder / FIRST).finished else 1
 
     def steps_done(self) -> int:
         """Steps that are finished or saved in a checkpoint."""
@@ -94,7 +88,7 @@ def _must_take(study: Study, recipe: str) -> None:
         except UserError as error:
             raise UserError(
                 f"recipe {recipe!r} cannot stand in for {study.name}, where {trial.name} has other settings ({error}): "
-                "choose another recipe, such as cifar10-40-brief"
+                "choose another recipe, such as cifar10-40"
             ) from error
 
 

@@ -42,8 +42,6 @@ class Trial:
     method: str = "normatch"
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings that differ from the recipe's."""
-    by_chance: bool = False
-    """Whether all labels are drawn, where the recipe has some of them suggested."""
 
     def config(self, seed: int, stand_in: str | None = None, most_epochs: int | None = None) -> Config:
         """The config of the trial's whole schedule, or of a complete schedule of at most ``most_epochs``.
@@ -55,7 +53,6 @@ class Trial:
         together = {"passes": "joint"} if getattr(base.settings, "passes", None) == "split" else {}
         return base.replace(
             steps=steps,
-            suggested=0 if self.by_chance else base.suggested,
             # If the data set has predefined labelled subsets, the seed selects one of them.
             fold=None if base.fold is None else seed,
             # As in the paper, all views pass through the network together, even if a stand-in's recipe splits them.
@@ -329,17 +326,12 @@ _DOUBTFUL = Study(
 )
 
 IN_MINUTES = Trial("normatch", "cifar10-40-fast", epochs=96)
-BY_CHANCE = dataclasses.replace(IN_MINUTES, name="by-chance", by_chance=True)
 _FAST = Study(
     "fast",
     "Beyond the paper: minutes",
-    "CIFAR-10 with 40 labels by the recipe `cifar10-40-fast`, whose whole schedule has 49,152 steps. In the first row "
-    "20 of the labels are drawn, and 20 suggested by a first network with a seventh of the steps; in the second all 40 "
-    "are drawn, as in the paper. The paper's number is Table 6's, after 1024 epochs of 1,024 steps.",
-    (
-        dataclasses.replace(_row("`cifar10-40-fast`: half of the labels suggested", IN_MINUTES, 94.70), borrowed=True),
-        _row("all labels by chance (`--suggested 0`)", BY_CHANCE, 94.70),
-    ),
+    "CIFAR-10 with 40 labels by the recipe `cifar10-40-fast`, whose whole schedule has 49,152 steps. "
+    "The paper's number is Table 6's, after 1024 epochs of 1,024 steps.",
+    (dataclasses.replace(_row("`cifar10-40-fast`", IN_MINUTES, 94.70), borrowed=True),),
     movable=False,
 )
 

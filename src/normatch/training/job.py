@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from normatch.augment import Views, check_kind
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.images import SIZES
 from normatch.data.reading import DEFAULT
 from normatch.data.selected import Inputs, pieces
@@ -25,12 +25,9 @@ from normatch.text import counted
 from normatch.training.feed import stays_on_host
 from normatch.training.given import given_labels, with_labels
 from normatch.training.labelled import must_be_runs_on, named_items
-from normatch.training.rounds import drawn_labels
 from normatch.training.runtime import Runtime
 
 __all__ = ["Job", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
-
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -84,23 +81,17 @@ def with_test_set(config: Config, corpus: Corpus, given: Mapping[str, str] | Non
     return with_labels(held, given_labels(config, held) if given is None else given)
 
 
-def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indices | None = None) -> Split:
+def draw(config: Config, corpus: Corpus, begun: Split | None = None) -> Split:
     """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones.
 
-    ``begun`` is the split of the run that is resumed: what once named its items may be gone. Where some labels are to
-    be suggested, the others are drawn; ``both`` are the positions of all once they are known.
+    ``begun`` is the split of the run that is resumed: what once named its items may be gone.
     """
-    named, labels = both, config.labels
-    if begun is not None and (config.labelled or config.suggested):
-        named = begun.labelled
-    elif config.labelled:
-        named = named_items(config.labelled, corpus)
-    if config.suggested:
-        _must_be_suggestible(config, corpus)
-        labels = None if named is not None else drawn_labels(config)
+    named = None
+    if config.labelled:
+        named = named_items(config.labelled, corpus) if begun is None else begun.labelled
     split = draw_split(
         corpus,
-        labels,
+        config.labels,
         config.seed,
         validation=config.validation,
         include_labelled=config.include_labelled,
@@ -112,36 +103,7 @@ def draw(config: Config, corpus: Corpus, begun: Split | None = None, both: Indic
             f"method {config.method!r} needs unlabelled items, and there are none: add some, "
             "set include_labelled, or choose a method that learns from labels alone"
         )
-    if config.suggested and named is None:
-        _must_suffice(config, split)
     return split
-
-
-def _must_be_suggestible(config: Config, corpus: Corpus) -> None:
-    """Raise UserError unless all items have labels, and the first network can have as many of each class."""
-    missing = int((corpus.train.labels == UNKNOWN).sum())
-    if missing:
-        has = f"{counted(missing, 'training item')} {'have' if missing > 1 else 'has'} no label"
-        raise UserError(
-            f"suggested is {config.suggested}, but {has} that could be looked up: leave it out, and ask normatch "
-            "suggest what to label"
-        )
-    others, classes = drawn_labels(config), len(corpus.train.classes)
-    if others % classes:
-        fewer, more = config.suggested + others % classes - classes, config.suggested + others % classes
-        near = more if others > classes else max(fewer, 0)
-        raise UserError(
-            f"suggested is {config.suggested}, which leaves {others} of {config.labels} labels for the first network: "
-            f"leave it a multiple of the {classes} classes, such as suggested {near}"
-        )
-
-
-def _must_suffice(config: Config, split: Split) -> None:
-    """Raise UserError if there are fewer items to suggest, or the second round would have none without a label."""
-    free = len(np.setdiff1d(split.unlabelled, split.labelled))
-    spare = methods.get(config.method).views.unlabelled and not config.include_labelled
-    if config.suggested > free - bool(spare):
-        raise UserError(f"suggested is {config.suggested}, but the data has {free:,} other items: give fewer")
 
 
 def prepare(
@@ -150,7 +112,6 @@ def prepare(
     *,
     pretrained: bool = True,
     begun: Split | None = None,
-    both: Indices | None = None,
     given: Mapping[str, str] | None = None,
 ) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
@@ -159,7 +120,6 @@ def prepare(
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     ``begun``: the split of the run that is resumed. Its augmentations without effect are no error: they cannot be left
     out any more.
-    ``both``: the positions of all labels, where the first network has suggested some.
     ``given``: the labels of files that the run has which is resumed, as for :func:`with_test_set`.
     """
     runtime = Runtime.of(config)
@@ -168,7 +128,7 @@ def prepare(
         config.augment.must_suit(images=corpus.train.is_images)
         must_be_runs_on(config, corpus)
     on_host = stays_on_host(config.pool, corpus, runtime.device)
-    split = draw(config, corpus, begun, both)
+    split = draw(config, corpus, begun)
     mean, std = _statistics(corpus.train)
     spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
     task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from normatch.config import Config
 from normatch.data import Corpus
 from normatch.data.manifest import is_manifest
-from normatch.errors import UserError, reason, resume_command
+from normatch.errors import UserError, reason
 from normatch.training.given import labels_in, with_labels
-from normatch.training.rounds import is_in_first_round
 from normatch.training.run import Run
 
 __all__ = ["must_be_runs_on", "named_items"]
@@ -56,13 +55,7 @@ def _items(place: Path, corpus: Corpus) -> Indices:
         assert corpus.train.files is not None  # or a table of files would have been refused
         return np.flatnonzero([file in given for file in corpus.train.files.tolist()])
     if place.is_dir():
-        run = Run.open(place)
-        if is_in_first_round(run.config, run.split):
-            raise UserError(
-                f"labelled is {place}, a run whose labels are not all chosen yet: continue it with "
-                f"{resume_command(place)}"
-            )
-        return run.split.labelled
+        return Run.open(place).split.labelled
     try:
         found = _array(place) if place.suffix.lower() == ".npy" else _text(place)
     except (OSError, ValueError, csv.Error) as error:

@@ -1,7 +1,6 @@
 """How fast a job trains on this machine, from a few seconds of it, and how many steps fit into some minutes."""
 
 import gc
-import importlib
 import math
 import statistics
 import time
@@ -9,41 +8,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 
 from normatch.training.job import Job
-from normatch.training.kinds import MOST, of_new_kinds
-from normatch.training.rounds import SHARE
 from normatch.training.timing import WARM_UP, seconds_of, stepping, wait
 
 __all__ = ["Pace", "pace"]
 
 SPARE = 0.05
 """Share of a time budget reserved for checkpoints and the end of a run."""
-TIMED = 1000
-"""Items on which the choice of labels is timed."""
 
 
 @dataclass(frozen=True)
 class Pace:
     """Seconds that a run takes to start (up to its first step), per step, and per evaluation, in which the beginning of
-    an epoch is included: by default each epoch has one. Where a run has two rounds, a step and an evaluation of the
-    second have their part of the first's added, and the start is that of both."""
+    an epoch is included: by default each epoch has one."""
 
     start: float
     step: float
     evaluation: float
     memory: int | None = None
     """Peak bytes of GPU memory; None without a GPU."""
-    choosing: float | None = None
-    """Seconds of the start in which a first network chooses labels; None if there is none."""
-
-    def of_one_network(self) -> "Pace":
-        """The same without a first network."""
-        if self.choosing is None:
-            return self
-        return Pace((self.start - self.choosing) / 2, self.step / (1 + 1 / SHARE), self.evaluation / 2, self.memory)
 
     def seconds_in(self, minutes: float) -> float:
         """Seconds that a run of ``minutes`` has for steps and evaluations; negative if it is too short to start."""
@@ -80,22 +65,7 @@ def _measured(job: Job, seconds: float) -> Pace:
         step = _typical(lambda count: seconds_of(loop.step, count, job.runtime), seconds)
         evaluation = seconds_of(loop.examine, 1, job.runtime) + seconds_of(partial(loop.begin_epoch, 1), 1, job.runtime)
         memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
-        if not job.config.suggested:
-            return Pace(start, step, evaluation, memory)
-        # The first network starts and is evaluated like the second, and has a share of its steps.
-        choosing = _choosing(job)
-        return Pace(2 * start + choosing, (1 + 1 / SHARE) * step, 2 * evaluation, memory, choosing)
-
-
-def _choosing(job: Job) -> float:
-    """Seconds in which a first network chooses labels, from a part of the items that it looks at."""
-    importlib.import_module("sklearn.cluster")  # takes a second, whatever the number of items
-    config, labelled = job.config, job.split.labelled
-    free = np.setdiff1d(job.split.unlabelled, labelled)[:MOST]
-    some = free[:TIMED]
-    begin = time.perf_counter()
-    of_new_kinds(job.method.model, job.corpus.train.inputs, labelled, some, config.suggested, config.seed)
-    return (time.perf_counter() - begin) * len(free) / len(some)
+        return Pace(start, step, evaluation, memory)
 
 
 def _typical(time_of: Callable[[int], float], seconds: float) -> float:

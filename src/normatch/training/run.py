@@ -77,8 +77,7 @@ WARNING = typing.get_type_hints(Alarm)
 
 class Run:
     """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``warnings.json``, ``checkpoint/``, and once
-    it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``. A run of two rounds
-    has that of its first network in ``first/``."""
+    it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
 
     def __init__(self, path: Path, unlabelled: Path | None = None) -> None:
         self.path = path
@@ -101,17 +100,13 @@ class Run:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         try:
             write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            cls(part).write_split(split, corpus)
+            write_json(part / "split.json", _about(split, corpus) | split.to_json())
             (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
         return cls(path)
-
-    def write_split(self, split: Split, corpus: Corpus | None) -> None:
-        """Store the split, and what is known of its data: when the run is made, and again when labels are suggested."""
-        write_json(self.path / "split.json", _about(split, corpus) | split.to_json())
 
     @staticmethod
     def must_be_new(path: Path) -> None:

@@ -1,13 +1,10 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
-import gc
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,20 +13,18 @@ from normatch.data import Corpus, Reading, sources
 from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
 from normatch.errors import UserError
-from normatch.files import read_object, write_json
+from normatch.files import write_json
 from normatch.nets.inference import logits
 from normatch.nets.weights import save_model
 from normatch.text import counted
 from normatch.training import checkpoint
-from normatch.training.job import Job, open_corpus, prepare, with_test_set
+from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop, Turns, accuracy
 from normatch.training.machine import stamp
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
 from normatch.training.recorder import RunRecorder
-from normatch.training.rounds import CHOSEN, FIRST, first_round, is_in_first_round, labels_of_both
 from normatch.training.run import Run
-from normatch.training.runtime import Runtime
 
 __all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
 
@@ -71,9 +66,7 @@ def train(
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
-            if config.suggested:
-                job = _second_round(run, stored, corpus, progress, turns, new=True)
-            _train(run, job, None, progress, turns, new=not config.suggested)
+            _train(run, job, None, progress, turns, new=True)
         return run
     run = Run.open(path, config.unlabelled)
     if config.backbone == "auto":
@@ -88,8 +81,6 @@ def train(
             corpus = corpus or open_corpus(config, reading)
             job = prepare(config, corpus, pretrained=saved is None, begun=run.split, given=run.given)
             _must_be_unchanged(run, job, saved)
-            if is_in_first_round(config, job.split):
-                job = _second_round(run, config, corpus, progress, turns)
             _train(run, job, saved, progress, turns)
     return run
 
@@ -111,37 +102,6 @@ def with_absolute_paths(config: Config) -> Config:
         labelled=tuple(map(absolute, config.labelled)),
         **{name: None if place is None else absolute(place) for name, place in places.items()},
     )
-
-
-def _second_round(
-    run: Run, config: Config, corpus: Corpus, progress: Progress, turns: Turns | None, *, new: bool = False
-) -> Job:
-    """Train the first network, or what is left of it, and prepare the run with the labels that it suggests.
-
-    The folder of a ``new`` run whose first network fails before its first step is removed, as in :func:`_train`.
-    """
-    first = Run(run.path / FIRST)
-    if not first.finished:
-        begun, shorter = first.path.exists(), first_round(config)
-        progress.note(f"the first network: {counted(shorter.labels or 0, 'label')}, {counted(shorter.steps, 'step')}")
-        try:
-            train(shorter, first.path, resume=begun, progress=progress, corpus=corpus, turns=turns)
-        except Exception:
-            if new and not first.path.exists():
-                shutil.rmtree(run.path, ignore_errors=True)
-            raise
-        # A step is part of a reference cycle; uncollected, its items would occupy the device during the second round.
-        gc.collect()
-    before = time.perf_counter()
-    with progress.busy("choosing labels"), Runtime.of(config).scope():
-        both = labels_of_both(config, first, with_test_set(config, corpus))
-    seconds = time.perf_counter() - before
-    chosen = np.setdiff1d(both, first.split.labelled)
-    write_json(first.path / CHOSEN, {"items": chosen.tolist(), "seconds": seconds})
-    progress.note(f"the second network, with {counted(len(both), 'label')}")
-    job = prepare(config, corpus, both=both)
-    run.write_split(job.split, job.corpus)
-    return job
 
 
 def _train(
@@ -166,7 +126,7 @@ def _train(
                 done, state = saved
                 loop.step.load(state, done)
             run.forget_after(loop.step.done)
-            loop.seconds = max((line["seconds"] for line in run.metrics()), default=None) or _before(run)
+            loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
             loop.diagnosis.replay(run.metrics())
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)
@@ -180,12 +140,6 @@ def _train(
                 ) from error
             raise
         _finish(run, loop)
-
-
-def _before(run: Run) -> float:
-    """Seconds of the first network, where there is one, and of choosing labels: they are part of the run's."""
-    first = Run(run.path / FIRST)
-    return float(first.result["seconds"] + read_object(first.path / CHOSEN)["seconds"]) if first.finished else 0.0
 
 
 def _is_lack_of_memory(error: Exception) -> bool:

@@ -32,10 +32,9 @@ def _score(findings: Findings) -> str:
 
 def _facts(findings: Findings) -> str:
     result, config = findings.result, findings.config
-    suggested = f", {config['suggested']:,} of them suggested by a first network" if config["suggested"] else ""
     facts = {
         "Data": config["data"],
-        "Labels used": f"{result['labels']:,}{suggested}",
+        "Labels used": f"{result['labels']:,}",
         "Classes": f"{len(findings.classes):,}",
         "Backbone": config["backbone"],
         "Steps": f"{result['steps']:,}",
