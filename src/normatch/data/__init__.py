@@ -4,7 +4,7 @@
 device (:class:`HostPool` leaves them in host memory) and :class:`Stream` determines which of them each step draws.
 """
 
-from normatch.data.dataset import UNKNOWN, Corpus, Dataset
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset, digest
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
@@ -33,6 +33,7 @@ __all__ = [
     "Split",
     "Stream",
     "data_root",
+    "digest",
     "draw_split",
     "find_images",
     "find_items",
