@@ -16,8 +16,7 @@ from normatch.errors import UserError
 from normatch.evaluate import export
 from normatch.evaluate.export import Served, export_model, export_run
 from normatch.nets import backbones
-from normatch.nets.model import HeadSpec, Model, ModelSpec
-from normatch.nets.weights import save_model
+from normatch.nets.model import HeadSpec, Model, ModelSpec, save_model
 from tests.nets.test_contract import shape_of
 
 CLASSES = ("kat", "caf\udce9", "één vogel", "鱼")

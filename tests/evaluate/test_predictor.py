@@ -27,7 +27,7 @@ def predictor(shape: tuple[int, ...] = (1, 8, 8), *, flow: bool = True) -> Predi
 def test_batches_change_nothing(batch: int) -> None:
     model = predictor()
     with torch.no_grad():
-        p, flow_p, density = model.model.opinions(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+        p, flow_p, density = model.model.outputs(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
         z = model.model.features(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
     np.testing.assert_allclose(model.predict_proba(IMAGES, batch), p, atol=1e-6)
     np.testing.assert_allclose(model.features(IMAGES, batch), z, atol=1e-5)

@@ -71,7 +71,7 @@ def test_the_flow_learns_pseudo_labels_where_asked() -> None:
         losses.append(outcome.losses)
     extra = losses[1].pop("auxiliary_pseudo")
     assert {name: loss.item() for name, loss in losses[0].items()} == {n: loss.item() for n, loss in losses[1].items()}
-    flow, pseudo = method.model.opinions(batch.unlabelled[0]).flow_probabilities, outcome.pseudo
+    flow, pseudo = method.model.outputs(batch.unlabelled[0]).flow_probabilities, outcome.pseudo
     assert flow is not None
     expected = pseudo.weight * -flow.log()[torch.arange(len(flow)), pseudo.label]
     assert extra.item() == pytest.approx(expected.mean().item(), rel=1e-4)
@@ -209,7 +209,7 @@ def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s(consensus: str) ->
     method = make_method("normatch", means="normal", consensus=consensus).eval()
     batch = make_batch(method)
     pseudo = method(batch).pseudo
-    head, flow, _ = method.model.opinions(batch.unlabelled[0])
+    head, flow, _ = method.model.outputs(batch.unlabelled[0])
     assert flow is not None
     aligned = head / head.mean(0)
     aligned /= aligned.sum(1, keepdim=True)

@@ -30,8 +30,7 @@ from normatch.errors import UserError
 from normatch.evaluate.predictor import load
 from normatch.evaluate.score import score_run
 from normatch.methods import Embedding, methods
-from normatch.nets.inference import logits
-from normatch.nets.model import Model
+from normatch.nets.model import Model, logits
 from normatch.recipes import own
 from normatch.training import Run, checkpoint, open_corpus, prepare, train
 from normatch.training.loop import Loop

@@ -23,8 +23,7 @@ from normatch.data import Corpus, Dataset, Pool, Stream
 from normatch.errors import UserError
 from normatch.methods import Batch, Embedding, Method, Outcome, PseudoLabels, ViewsWanted, methods
 from normatch.methods.parts.groups import Group
-from normatch.nets.inference import features
-from normatch.nets.weights import read_spec
+from normatch.nets.model import features, read_spec
 from normatch.training import Loop, Run, bench, checkpoint, prepare, train
 from normatch.training.measures import RESERVED, RESERVED_PREFIXES
 from normatch.training.meter import Record

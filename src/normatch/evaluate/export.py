@@ -22,8 +22,7 @@ from torch.export import ExportedProgram
 import normatch
 from normatch.errors import UserError, reason
 from normatch.files import must_be_free, replacing
-from normatch.nets.model import Model
-from normatch.nets.weights import load_model
+from normatch.nets.model import Model, load_model
 
 __all__ = ["Format", "Served", "export_model", "export_run"]
 
@@ -51,11 +50,11 @@ class Served(nn.Module):
         self.input = "images" if self.images else "features"
         self.shape = (*model.spec.shape[1:], *model.spec.shape[:1])
         """Shape of one input: (H, W, C) or (D,)."""
-        second = ("flow_probabilities",) if model.has_second_opinion else ()
+        second = ("flow_probabilities",) if model.has_auxiliary_flow else ()
         self.outputs = ("probabilities", *second, *(("flow_log_density",) if model.flow is not None else ()))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = self.model.opinions(inputs.permute(0, 3, 1, 2) if self.images else inputs)
+        outputs = self.model.outputs(inputs.permute(0, 3, 1, 2) if self.images else inputs)
         return tuple(part for part in outputs if part is not None)
 
     def example(self, n: int) -> Tensor:

@@ -16,9 +16,7 @@ from normatch.data.selected import Selected
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named
-from normatch.nets.inference import batch_for, contiguous
-from normatch.nets.model import Model
-from normatch.nets.weights import load_model
+from normatch.nets.model import Model, batch_for, contiguous, load_model
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -76,7 +74,7 @@ class Predictor:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of its predictions that are not None for every item."""
-        second = ("flow_label", "flow_probability", "agree") if self.model.has_second_opinion else ()
+        second = ("flow_label", "flow_probability", "agree") if self.model.has_auxiliary_flow else ()
         density = ("flow_log_density",) if self.model.flow is not None else ()
         return ("item", "label", "probability", *second, *density)
 
@@ -108,17 +106,17 @@ class Predictor:
         """The predictions for the items, batch by batch."""
         for names, x in self._batches(items, batch):
             with torch.inference_mode():
-                opinions = self.model.opinions(x)
-            p = _array(opinions.probabilities)
+                outputs = self.model.outputs(x)
+            p = _array(outputs.probabilities)
             columns: list[Sequence[Any]] = [names, [self.classes[k] for k in p.argmax(1)], p.max(1).tolist()]
             none = [None] * len(names)
-            if opinions.flow_probabilities is not None:
-                q = _array(opinions.flow_probabilities)
+            if outputs.flow_probabilities is not None:
+                q = _array(outputs.flow_probabilities)
                 labels = [self.classes[k] if k != UNKNOWN else None for k in named(q)]
                 columns += [labels, q.max(1).tolist(), agreement(p, q).tolist()]
             else:
                 columns += [none] * 3
-            columns.append(none if opinions.flow_log_density is None else opinions.flow_log_density.tolist())
+            columns.append(none if outputs.flow_log_density is None else outputs.flow_log_density.tolist())
             yield [Prediction(*row) for row in zip(*columns, strict=True)]
 
     def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Items:

@@ -1,15 +1,50 @@
-"""The model that is trained and saved: normalisation, backbone, the head that predicts, and auxiliary classifiers."""
+"""The model: normalisation, backbone, the head that predicts and auxiliary classifiers; saving, loading, applying it.
 
+On disk it is two files: the weights in ``model.safetensors``, all else in ``model.json``.
+"""
+
+import dataclasses
+import hashlib
+import math
+import typing
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
+import normatch
+from normatch.annotations import fits, remedy
+from normatch.errors import UserError, reason, resume_command
+from normatch.files import read_object, replacing, write_json
 from normatch.flow import NormalizingFlowClassifier
 from normatch.nets import create_backbone
 
-__all__ = ["HeadSpec", "Model", "ModelSpec", "Normalise", "Opinions"]
+__all__ = [
+    "HeadSpec",
+    "Model",
+    "ModelSpec",
+    "Normalise",
+    "Outputs",
+    "Splittable",
+    "batch_for",
+    "contiguous",
+    "features",
+    "load_model",
+    "logits",
+    "read_spec",
+    "save_model",
+]
+
+FORMAT = 2
+"""Version of the format of ``model.json``: incremented when older versions could not read it. 1 had no digest."""
+
+MOST, PIXELS = 500, 2**20
+"""The most inputs and the most pixels that go through a network at once."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +84,8 @@ class ModelSpec:
     norm_momentum: float | None = None
     head: HeadSpec = HeadSpec()
     auxiliary: tuple[HeadSpec, ...] = ()
+    temperature: float | None = None
+    """Divides the head's logits before the softmax, fitted on validation samples; None if there were too few."""
 
 
 class Normalise(nn.Module):
@@ -67,11 +104,8 @@ class Normalise(nn.Module):
         return (x.float() - self.mean) / self.std
 
 
-class Opinions(NamedTuple):
-    """The predictions of a model for N inputs: those of its head and, if it has one, those of its flow.
-
-    If the flow is the head itself, there is no second opinion, but a density.
-    """
+class Outputs(NamedTuple):
+    """What a model says of N inputs: the probabilities of its head and, if it has one, what its flow says."""
 
     probabilities: Tensor
     """(N, K) of the head."""
@@ -113,18 +147,23 @@ class Model(nn.Module):
         return next((c for c in classifiers if isinstance(c, NormalizingFlowClassifier)), None)
 
     @property
-    def has_second_opinion(self) -> bool:
+    def has_auxiliary_flow(self) -> bool:
         """Whether there is a flow beside the head."""
         return self.flow not in (None, self.head)
 
-    def opinions(self, x: Tensor) -> Opinions:
+    def probabilities(self, z: Tensor) -> Tensor:
+        """softmax(logits / T) (N, K) of features (N, D), in float32; T is 1 if no temperature was fitted."""
+        scores: Tensor = self.head(z).float()
+        return (scores if self.spec.temperature is None else scores / self.spec.temperature).softmax(1)
+
+    def outputs(self, x: Tensor) -> Outputs:
         """The predictions of head and flow, from one pass through the backbone."""
         z = self.features(x)
-        p = self.head(z).softmax(1)
+        p = self.probabilities(z)
         if self.flow is None:
-            return Opinions(p, None, None)
+            return Outputs(p, None, None)
         logits, log_density = self.flow.evaluate(z)
-        return Opinions(p, logits.softmax(1) if self.has_second_opinion else None, log_density)
+        return Outputs(p, logits.float().softmax(1) if self.has_auxiliary_flow else None, log_density)
 
 
 def _linear(dim: int, classes: int) -> nn.Linear:
@@ -132,3 +171,125 @@ def _linear(dim: int, classes: int) -> nn.Linear:
     nn.init.xavier_normal_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+class Splittable(Protocol):
+    """Inputs that can be split into batches: a tensor (N, …), or inputs read from host memory as needed."""
+
+    def split(self, size: int, /) -> Iterable[Tensor]: ...
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """``x`` in the layout that its shape describes, with the strides of that layout.
+
+    To torch, images of one channel are contiguous whether their channels come first or last, but it takes the strides
+    for which layout they have, and chooses convolutions by it. Flattened and put in shape again, they have one answer.
+    """
+    return x.contiguous().flatten().view(x.shape)
+
+
+def batch_for(shape: Sequence[int], most: int = MOST) -> int:
+    """How many inputs of this shape go through a network at once: ``most``, or fewer if they are large images, whose
+    activations would take gigabytes.
+
+    >>> batch_for((3, 32, 32)), batch_for((3, 224, 224)), batch_for((512,))
+    (500, 20, 500)
+    """
+    return max(1, min(most, PIXELS // math.prod(shape[1:])))
+
+
+@torch.no_grad()
+def logits(model: Model, inputs: Splittable) -> Tensor:
+    """Class logits (N, K) in float32 of inputs (N, …), computed and returned on the model's device."""
+    parts = [model(part).float() for part in _batches_on_device(inputs, model)]
+    return torch.cat([model.normalise.mean.new_zeros(0, len(model.spec.classes)), *parts])
+
+
+@torch.no_grad()
+def features(model: Model, inputs: Splittable) -> Tensor:
+    """The backbone's features (N, D) in float32 of inputs (N, …)."""
+    parts = [model.features(part).float() for part in _batches_on_device(inputs, model)]
+    return torch.cat([model.normalise.mean.new_zeros(0, model.backbone.features), *parts])
+
+
+def _batches_on_device(inputs: Splittable, model: Model) -> Iterable[Tensor]:
+    """Batches on the model's device, always contiguous: the memory layout affects results in the last bits."""
+    device = model.normalise.mean.device
+    return (contiguous(part.to(device, non_blocking=True)) for part in inputs.split(batch_for(model.spec.shape)))
+
+
+def save_model(model: Model, folder: Path, temperature: float | None = None) -> None:
+    """Write ``model.safetensors`` and then ``model.json``, which has its digest."""
+    # Copies, because safetensors refuses tensors that share memory, as a backbone's tied weights do.
+    state = model.state_dict().items()
+    content = safetensors.torch.save({n: v.clone(memory_format=torch.contiguous_format) for n, v in state})
+    with replacing(folder / "model.safetensors") as part:
+        part.write_bytes(content)
+    about = {"format": FORMAT, "normatch": normatch.__version__, "sha256": hashlib.sha256(content).hexdigest()}
+    spec = dataclasses.replace(model.spec, temperature=temperature)
+    write_json(folder / "model.json", about | dataclasses.asdict(spec))
+
+
+def load_model(folder: Path) -> Model:
+    """The model in evaluation mode, on the CPU; UserError if its files are missing, damaged or not finite."""
+    path = folder / "model.safetensors"
+    for name in ("model.json", path.name):
+        if not (folder / name).is_file():
+            raise UserError(_missing(folder, name))
+    spec, digest = _read(folder / "model.json")
+    content = path.read_bytes()
+    if digest not in (None, hashlib.sha256(content).hexdigest()):
+        raise UserError(f"{path} is damaged (its SHA-256 is not that in model.json): restore it or train again")
+    model = Model(spec)
+    try:
+        model.load_state_dict(safetensors.torch.load(content))
+    except (SafetensorError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise UserError(f"{path} does not fit model.json ({why}): restore it or train again") from error
+    for name, weights in model.state_dict().items():
+        if not weights.isfinite().all():
+            raise UserError(f"{path} has weights that are not finite ({name}): train again with a lower --optim.lr")
+    return model.eval()
+
+
+def _missing(folder: Path, name: str) -> str:
+    if (folder / "result.json").is_file():
+        return f"{folder} is finished, but has no {name}: restore it or train again"
+    if (folder / "config.json").is_file():
+        return f"{folder} is not finished (it has no {name}): continue it with {resume_command(folder)}"
+    return f"{folder} has no {name}: give the folder of a finished run"
+
+
+def read_spec(path: Path) -> ModelSpec:
+    """The content of a ``model.json``."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[ModelSpec, str | None]:
+    """The spec in a ``model.json``, and the digest of the weights, which format 1 does not have."""
+    try:
+        content = read_object(path)
+        written, by = content.pop("format", 1), content.pop("normatch", "another version")
+        if written not in (1, FORMAT):
+            raise UserError(
+                f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads "
+                f"format {FORMAT}, install the version that wrote it"
+            )
+        digest = str(content.pop("sha256", "")) if written == FORMAT else None
+        heads = [_filled(HeadSpec, head) for head in (content.pop("head", {}), *content.pop("auxiliary", ()))]
+        lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
+        return _filled(ModelSpec, content | lists | {"head": heads[0], "auxiliary": tuple(heads[1:])}), digest
+    except UserError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
+
+
+def _filled(kind: type[Any], content: dict[str, Any]) -> Any:
+    """The dataclass with this content; TypeError if a field is unknown, missing or of another type."""
+    spec = kind(**content)
+    for name, hint in typing.get_type_hints(kind).items():
+        value = getattr(spec, name)
+        if not fits(value, hint) or (name == "temperature" and value is not None and not 0 < value < math.inf):
+            raise TypeError(f"{name} is {value!r}: {remedy(hint)}")
+    return spec

@@ -14,7 +14,7 @@ from normatch.data import sources
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, read_answers
 from normatch.methods.base import Settings
-from normatch.nets.weights import read_spec
+from normatch.nets.model import read_spec
 from normatch.report.findings import Curve, curves_of
 from normatch.significance import mcnemar, wilson_interval
 from normatch.text import aligned, counted

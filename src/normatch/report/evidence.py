@@ -18,9 +18,7 @@ from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike
 from normatch.evaluate.calibration import soften
 from normatch.evaluate.score import held_out
 from normatch.methods import methods
-from normatch.nets.inference import features
-from normatch.nets.model import Model
-from normatch.nets.weights import load_model
+from normatch.nets.model import Model, features, load_model
 from normatch.seeding import sample
 from normatch.training.job import open_corpus, with_test_set
 from normatch.training.run import STAYED, Moved, Run

@@ -10,7 +10,7 @@ from typing import Any
 from normatch.config import Config, from_json, to_json
 from normatch.errors import UserError, reason
 from normatch.files import checked, read_json, replacing
-from normatch.nets.weights import load_model
+from normatch.nets.model import load_model
 from normatch.report.thinning import sampled
 from normatch.reproduce.budget import EVALUATIONS
 from normatch.training.diagnosis import NOT_FINITE

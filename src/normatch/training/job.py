@@ -21,7 +21,6 @@ from normatch.methods import Batch, Method, Task, methods
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.nets.model import Model, ModelSpec
 from normatch.seeding import derive
-from normatch.text import counted
 from normatch.training.feed import stays_on_host
 from normatch.training.given import given_labels, with_labels
 from normatch.training.labelled import must_be_runs_on, named_items

@@ -7,8 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.data.selected import Inputs, Selected
-from normatch.nets.inference import features
-from normatch.nets.model import Model
+from normatch.nets.model import Model, features
 from normatch.seeding import derive, sample
 
 __all__ = ["MOST", "of_new_kinds", "one_of_each_kind"]

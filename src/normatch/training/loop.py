@@ -14,7 +14,7 @@ from torch import Tensor
 from normatch.data import UNKNOWN, Dataset, HostPool, Pool
 from normatch.errors import UserError
 from normatch.methods import Embedding, Method
-from normatch.nets.inference import features, logits
+from normatch.nets.model import features, logits
 from normatch.seeding import derive, sample
 from normatch.training import checkpoint
 from normatch.training.diagnosis import NOT_FINITE, Case, Diagnosis

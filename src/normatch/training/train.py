@@ -14,9 +14,7 @@ from normatch.data.balance import label_counts
 from normatch.data.reading import DEFAULT
 from normatch.errors import UserError
 from normatch.files import write_json
-from normatch.nets.inference import logits
-from normatch.nets.weights import save_model
-from normatch.text import counted
+from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
 from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop, Turns, accuracy
