@@ -22,8 +22,8 @@ from torch import Tensor
 from normatch.augment import Views
 from normatch.data import Dataset, Pool
 from normatch.files import write_json
-from normatch.training.graphs import capture
 from normatch.training.machine import circumstances
+from normatch.training.runtime import capture
 
 LABELLED, BATCH = 64, 448
 """Labelled and unlabelled images of a CIFAR-10 step."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from normatch.flow import NormalizingFlowClassifier
-from normatch.training.graphs import capture
+from normatch.training.runtime import capture
 
 CASES = [(512, 128, 10), (512, 512, 100)]
 

@@ -176,7 +176,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         loop = Loop(prepare(self._config(train), Corpus("arrays", train)))
         with loop.job.runtime.scope():
             loop.run(Silent(), quiet, None)
-            model = loop.step.average.model
+            model = loop.step.ema.model
             self.predictor_ = Predictor(model)
             self.n_iter_ = loop.step.done
             self.transduction_ = np.where(known, labels, self.predict(X))

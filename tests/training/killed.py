@@ -14,7 +14,7 @@ import torch
 
 from normatch import recipes
 from normatch.training import diagnosis, recorder
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 from normatch.training.step import Step
 from normatch.training.train import train
 

@@ -26,10 +26,9 @@ from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Run, prepare, train
-from normatch.training.curves import pseudo_label_curves
 from normatch.training.diagnosis import ONCE_SETTLED, Alarm, Case, Diagnosis, History
 from normatch.training.loop import Loop
-from normatch.training.meter import Record
+from normatch.training.metrics import Record, pseudo_label_quality
 from normatch.training.progress import Lines, shown
 from normatch.training.reference import class_mean_accuracy
 from normatch.training.step import Step
@@ -326,7 +325,7 @@ def test_shares_of_classes_need_no_values() -> None:
     """On tensors without values reading one would raise: nothing here makes the host wait."""
     with FakeTensorMode():
         label, weight = torch.zeros(8, dtype=torch.int64), torch.ones(8)
-        curves = pseudo_label_curves(PseudoLabels(label, weight, weight > 0, weight, None), label, classes=5)
+        curves = pseudo_label_quality(PseudoLabels(label, weight, weight > 0, weight, None), label, classes=5)
     assert all(total.shape == count.shape for total, count in curves.values())
     assert curves["pseudo/classes"][0].shape == (5,)
 

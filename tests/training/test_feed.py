@@ -21,7 +21,7 @@ from normatch.training import feed as feeding
 from normatch.training import prepare, train
 from normatch.training.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, feed_from, stays_on_host
 from normatch.training.loop import Loop
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 from normatch.training.progress import Lines, quiet
 from normatch.training.recorder import Silent
 

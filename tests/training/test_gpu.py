@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normatch import recipes
 from normatch.config import Config
@@ -16,10 +16,9 @@ from normatch.data import Corpus, Dataset
 from normatch.methods import Batch, Outcome, methods
 from normatch.methods.fixmatch import FixMatch
 from normatch.methods.parts.groups import OptimConfig
-from normatch.training import Loop, muon, prepare, train
+from normatch.training import Loop, prepare, train
 from normatch.training.bench import bench
-from normatch.training.graphs import capture
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 from normatch.training.progress import Lines, quiet
 from normatch.training.recorder import Silent
 
@@ -176,32 +175,6 @@ def test_a_resumed_run_is_the_run_left_alone(tmp_path: Path, rate: float) -> Non
     train(config, tmp_path / "stopped", resume=True)
     for name in ("model.safetensors", "checkpoint/step-00000060.safetensors", "predictions.csv"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-
-
-@pytest.mark.parametrize("captured", [False, True])
-def test_lanes_of_muon_change_no_bit(monkeypatch: pytest.MonkeyPatch, captured: bool) -> None:
-    def after_ten_steps(lanes: int) -> list[Tensor]:
-        monkeypatch.setattr(muon, "LANES", lanes)
-        generator = torch.Generator("cuda").manual_seed(0)
-        shapes = [(64, 32 * i, 3, 3) for i in range(1, 9)]
-        weights = [nn.Parameter(torch.randn(shape, device="cuda", generator=generator)) for shape in shapes]
-        optimiser = muon.Muon([{"params": weights, "lr": torch.tensor(0.1, device="cuda")}], 0.9)
-
-        def step() -> None:
-            for weight in weights:
-                # Depends on what the last step made of the weights: a step that starts too early shows.
-                weight.grad = weight.detach().sin()
-            optimiser.step()
-
-        for _ in range(3):
-            step()
-        again = capture(step).replay if captured else step
-        for _ in range(7):
-            again()
-        return [weight.detach().cpu() for weight in weights]
-
-    for one, several in zip(after_ten_steps(1), after_ten_steps(4), strict=True):
-        assert torch.equal(one, several)
 
 
 def test_cifar10_takes_no_more_than_two_and_a_half_gigabytes() -> None:

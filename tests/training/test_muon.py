@@ -16,8 +16,7 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
 from normatch.training.loop import Loop
-from normatch.training.muon import COEFFICIENTS, ROUNDS, orthogonal
-from normatch.training.optimisers import Optimisers
+from normatch.training.optim import COEFFICIENTS, ROUNDS, Optimisers, orthogonal
 from tests.training.test_parts import optimisers_of
 from tests.training.test_wiring import stepped
 

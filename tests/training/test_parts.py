@@ -18,14 +18,12 @@ from normatch.errors import UserError
 from normatch.methods import PseudoLabels
 from normatch.methods.parts.groups import Group, OptimConfig
 from normatch.training import checkpoint, events
-from normatch.training.average import Average
-from normatch.training.curves import pseudo_label_curves
+from normatch.training.ema import EMA
 from normatch.training.job import _grey_levels, _statistics
-from normatch.training.meter import Meter, measure
-from normatch.training.optimisers import Optimisers
+from normatch.training.metrics import Meter, measure, pseudo_label_quality
+from normatch.training.optim import Optimisers, cosine
 from normatch.training.recorder import RunRecorder
 from normatch.training.runtime import Runtime
-from normatch.training.schedule import cosine
 from tests.conftest import make_method
 
 
@@ -200,7 +198,7 @@ def test_a_state_of_other_groups_is_named_and_changes_nothing(
 @pytest.mark.parametrize("ramp", [False, True])
 def test_average(ramp: bool) -> None:
     model = make_method("supervised").model
-    average = Average(model, 0.9, ramp)
+    average = EMA(model, 0.9, ramp)
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
     for step in range(4):
         with torch.no_grad():
@@ -228,7 +226,7 @@ def test_curves_of_figures_3_and_4() -> None:
         confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.95]),
         auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75]),
     )
-    curves = pseudo_label_curves(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]), classes=4)
+    curves = pseudo_label_quality(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]), classes=4)
     total, count = curves.pop("pseudo/classes")
     assert (total / count).tolist() == pytest.approx([2 / 6, 2 / 6, 2 / 6, 0])
     got = {name: (total / count).item() for name, (total, count) in curves.items()}
@@ -252,7 +250,7 @@ def test_curves_are_exact_whatever_the_type_of_the_weights(dtype: torch.dtype) -
     """A mask as weights, or beliefs of a network in bfloat16, in which 447 of 448 would be 448."""
     trusted = torch.arange(448) > 0
     pseudo = PseudoLabels(torch.zeros(448, dtype=torch.int64), trusted.to(dtype), trusted, trusted.float(), None)
-    curves = pseudo_label_curves(pseudo, torch.zeros(448, dtype=torch.int64), classes=2)
+    curves = pseudo_label_quality(pseudo, torch.zeros(448, dtype=torch.int64), classes=2)
     for name in ("trusted", "weight"):
         total, count = curves[f"pseudo/{name}"]
         assert (total.item(), count.item()) == (447, 448)

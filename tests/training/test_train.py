@@ -34,7 +34,7 @@ from normatch.nets.model import Model, logits
 from normatch.recipes import own
 from normatch.training import Run, checkpoint, open_corpus, prepare, train
 from normatch.training.loop import Loop
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 from normatch.training.progress import Lines, quiet
 from normatch.training.recorder import Silent
 from normatch.training.step import Step

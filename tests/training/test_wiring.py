@@ -25,8 +25,7 @@ from normatch.methods import Batch, Embedding, Method, Outcome, PseudoLabels, Vi
 from normatch.methods.parts.groups import Group
 from normatch.nets.model import features, read_spec
 from normatch.training import Loop, Run, bench, checkpoint, prepare, train
-from normatch.training.measures import RESERVED, RESERVED_PREFIXES
-from normatch.training.meter import Record
+from normatch.training.metrics import RESERVED, RESERVED_PREFIXES, Record
 from normatch.training.progress import quiet
 from normatch.training.recorder import Silent
 from normatch.training.step import Step
@@ -309,7 +308,7 @@ def test_every_name_of_a_record_is_known_to_be_the_engines(config: Config, tmp_p
 def test_the_teacher_is_the_averaged_model(config: Config) -> None:
     loop = stepped(config)
     teacher = loop.step.sample()[0].teacher
-    assert teacher is loop.step.average.model
+    assert teacher is loop.step.ema.model
     assert not teacher.training
 
 
@@ -351,10 +350,10 @@ def test_rates_start_at_their_full_value(config: Config) -> None:
 def test_a_ramped_average_keeps_a_tenth_of_the_first_weights(config: Config) -> None:
     assert config.ema_ramp
     loop = stepped(config, 0)
-    first = [p.clone() for p in loop.step.average.model.parameters()]
+    first = [p.clone() for p in loop.step.ema.model.parameters()]
     loop.step()
     trained = loop.step.method.model.parameters()
-    for mine, start, p in zip(loop.step.average.model.parameters(), first, trained, strict=True):
+    for mine, start, p in zip(loop.step.ema.model.parameters(), first, trained, strict=True):
         torch.testing.assert_close(mine, 0.1 * start + 0.9 * p.detach(), rtol=1e-5, atol=1e-7)
 
 
@@ -387,7 +386,7 @@ def test_embedding_asks_the_averaged_model_and_changes_nothing(config: Config, m
         after = job.method.state_dict()
         assert [name for name in before if not torch.equal(before[name], after[name])] == []
         for got, at in ((embedding.labelled, job.split.labelled), (embedding.unlabelled, job.split.unlabelled)):
-            assert torch.equal(got, features(loop.step.average.model, images[at]))
+            assert torch.equal(got, features(loop.step.ema.model, images[at]))
         epochs.append(epoch)
 
     monkeypatch.setattr(job.method, "begin_epoch", begin_epoch)

@@ -16,11 +16,10 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import Batch
 from normatch.text import counted
-from normatch.training.graphs import capture
 from normatch.training.job import prepare
 from normatch.training.machine import circumstances
 from normatch.training.progress import Progress, quiet
-from normatch.training.runtime import Runtime
+from normatch.training.runtime import Runtime, capture
 from normatch.training.step import Step
 from normatch.training.timing import WARM_UP, seconds_of, stepping, wait
 from normatch.training.traffic import bandwidth, step_bytes
@@ -170,7 +169,7 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
         "forward": forward,
         "backward": forward_and_backward,
         "optimisers": lambda: step.optimisers.step(batch.step),
-        "average of weights": lambda: step.average.update(batch.step),
+        "average of weights": lambda: step.ema.update(batch.step),
     }
     if len(step.method.model.auxiliary):
         parts[AUXILIARY] = _auxiliary_pass(step, batch)

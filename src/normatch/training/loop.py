@@ -20,7 +20,7 @@ from normatch.training import checkpoint
 from normatch.training.diagnosis import NOT_FINITE, Case, Diagnosis
 from normatch.training.feed import make_pool
 from normatch.training.job import Job
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 from normatch.training.progress import Progress
 from normatch.training.recorder import Recorder
 from normatch.training.reference import class_mean_accuracy
@@ -134,7 +134,7 @@ class Loop:
         return {f"{name}/accuracy": self._accuracy(items) for name, items in self.held_out.items()}
 
     def _accuracy(self, items: Pool | HostPool) -> float:
-        return accuracy(logits(self.step.average.model, items.inputs), items.labels)
+        return accuracy(logits(self.step.ema.model, items.inputs), items.labels)
 
     def _diagnose(self, record: Record, recorder: Recorder, progress: Progress) -> None:
         """Report new alarms; non-finite values end the run before a checkpoint stores them."""
@@ -148,7 +148,7 @@ class Loop:
 
     def _embed(self) -> Embedding:
         labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
-        z, z_unlabelled = (features(self.step.average.model, pool.inputs) for pool in (labelled, unlabelled))
+        z, z_unlabelled = (features(self.step.ema.model, pool.inputs) for pool in (labelled, unlabelled))
         return Embedding(z, labelled.labels, z_unlabelled)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from normatch import bars
 from normatch.training.diagnosis import Alarm
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 
 __all__ = ["Lines", "Progress", "clock", "quiet", "shown"]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from normatch.files import naming, write_json
 from normatch.training.diagnosis import Alarm
 from normatch.training.events import Events
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 
 __all__ = ["Recorder", "RunRecorder", "Silent"]
 

@@ -21,7 +21,7 @@ from normatch.locks import take
 from normatch.significance import describe_accuracy
 from normatch.text import counted
 from normatch.training.diagnosis import Alarm
-from normatch.training.meter import Record
+from normatch.training.metrics import Record
 
 __all__ = ["STAYED", "Moved", "Run"]
 

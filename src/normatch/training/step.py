@@ -15,14 +15,12 @@ from normatch.data import HostPool, Pool, Split, Stream
 from normatch.errors import UserError
 from normatch.methods import Batch, Method
 from normatch.seeding import derive
-from normatch.training.average import Average
+from normatch.training.ema import EMA
 from normatch.training.feed import feed_from
-from normatch.training.graphs import capture, compiling
-from normatch.training.measures import step_means, total_loss
-from normatch.training.meter import Measured, Meter, measure
-from normatch.training.optimisers import Optimisers
+from normatch.training.metrics import Measured, Meter, measure, step_means, total_loss
+from normatch.training.optim import Optimisers
 from normatch.training.progress import Progress, quiet
-from normatch.training.runtime import Runtime
+from normatch.training.runtime import Runtime, capture, compiling
 
 __all__ = ["Step"]
 
@@ -40,7 +38,7 @@ class Step:
         self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
     ) -> None:
         self.method = method
-        self.average = Average(method.model, config.ema, config.ema_ramp)
+        self.ema = EMA(method.model, config.ema, config.ema_ramp)
         names = {id(p): name for name, p in method.named_parameters()}
         self.optimisers = Optimisers(method.groups(config.optim), names, config.optim, config.steps, runtime.device)
         self.meter = Meter(runtime.device)
@@ -97,7 +95,7 @@ class Step:
         loss, measured = self.learn(batch, truth)
         loss.backward()
         self.optimisers.step(self._step)
-        self.average.update(self._step)
+        self.ema.update(self._step)
         self.meter.add(measured)
         self._step += 1
 
@@ -115,7 +113,7 @@ class Step:
             unlabelled=self._views_of(images_unlabelled, wanted.unlabelled),
             positions=unlabelled,
             step=self._step,
-            teacher=self.average.model,
+            teacher=self.ema.model,
         )
         return batch, self._pool.labels[at_unlabelled]
 
@@ -203,7 +201,7 @@ class Step:
         """All tensors that the next step depends on, by name."""
         parts = {
             "method": self.method.state_dict(),
-            "average": self.average.model.state_dict(),
+            "average": self.ema.model.state_dict(),
             "optimiser": self.optimisers.state(),
             "meter": self.meter.state(),
         }
@@ -216,7 +214,7 @@ class Step:
             parts[part][name] = value
         try:
             self.method.load_state_dict(parts["method"])
-            self.average.model.load_state_dict(parts["average"])
+            self.ema.model.load_state_dict(parts["average"])
             self.optimisers.load(parts["optimiser"])
         except (RuntimeError, ValueError) as error:  # torch names all that differs, a line each
             differs = " ".join(str(error).split())

@@ -48,7 +48,7 @@ def step_bytes(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
     reads or writes do not, and may be faster; therefore each kind of layer is counted separately.
     """
     parameters = _bytes(list(step.method.parameters()))
-    averaged = _bytes(list(step.average.model.parameters()))
+    averaged = _bytes(list(step.ema.model.parameters()))
     return {
         **_activations(step, batch, bfloat16),
         "views": 3 * _bytes([*batch.labelled, *batch.unlabelled]),
@@ -60,7 +60,7 @@ def step_bytes(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
 def _activations(step: Step, batch: Batch, bfloat16: bool) -> dict[str, int]:
     """The bytes of activations, counted on fake tensors: nothing is computed or changed, and no layers are fused."""
     mode, counter = FakeTensorMode(allow_non_fake_inputs=True), _Counter()
-    method, teacher = copy.deepcopy(step.method).cpu(), copy.deepcopy(step.average.model).cpu()
+    method, teacher = copy.deepcopy(step.method).cpu(), copy.deepcopy(step.ema.model).cpu()
     method.model.backbone.plain = True
     empty: Batch = tree_map(lambda x: mode.from_tensor(x.cpu()) if isinstance(x, Tensor) else x, batch)
     with mode, torch.autocast("cpu", torch.bfloat16, enabled=bfloat16), counter:

@@ -190,12 +190,12 @@ def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] 
 
 def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
-    save_model(loop.step.average.model, run.path)
+    save_model(loop.step.ema.model, run.path)
     corpus, labelled = loop.job.corpus, loop.job.split.labelled
     on = next(iter(loop.held_out), None)
     reached = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
     if corpus.test is not None and loop.test is not None:
-        z = logits(loop.step.average.model, loop.test.inputs)
+        z = logits(loop.step.ema.model, loop.test.inputs)
         write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
         if on == "test":
             reached = accuracy(z, loop.test.labels)

@@ -3,7 +3,7 @@
 from normatch.report.charts import Series, legend, line_chart
 from normatch.report.findings import Findings
 from normatch.report.markup import cards, figure, words
-from normatch.training.curves import HIGH_CONFIDENCE
+from normatch.training.metrics import HIGH_CONFIDENCE
 
 __all__ = ["FIGURE_3", "FIGURE_4", "learning", "pseudo_labels"]
 

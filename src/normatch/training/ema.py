@@ -1,4 +1,4 @@
-"""The running average of the model's weights: the model that is evaluated and saved (Section 4.1)."""
+"""The exponential moving average of the model's weights: the model that is evaluated and saved (Section 4.1)."""
 
 import copy
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 from normatch.nets.model import Model
 
-__all__ = ["Average"]
+__all__ = ["EMA"]
 
 
-class Average:
+class EMA:
     """θ̄ ← decay · θ̄ + (1 − decay) · θ after each step; buffers (batch-norm statistics) are copied."""
 
     def __init__(self, model: Model, decay: float, ramp: bool) -> None:
