@@ -153,7 +153,6 @@ def test_a_larger_size_gets_another_network(tmp_path: Path) -> None:
         ({"method": "fixmatch"}, (), "shared"),
         ({"backbone": "wrn-28-2"}, (), "shared"),
         ({}, ("settings.passes",), "joint"),
-        ({"settings": NorMatchSettings(passes="split")}, (), "split"),
         ({"settings": NorMatchSettings(stop_gradient=False)}, (), "joint"),
         ({"image_size": 64, "backbone": "resnet-18"}, (), "shared"),
     ],

@@ -61,7 +61,6 @@ def test_the_papers_numbers_are_the_defaults() -> None:
         flow_lr=1e-3,
         flow_clip=50.0,
         flow_ramp=5,
-        labelled_view="weak",
         passes="joint",
         means="zero",
     )
@@ -75,8 +74,8 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
     assert Config().replace(method="fixmatch").settings == FixMatchSettings(
         threshold=0.95, pseudo_label="onehot", alignment=False, alignment_batches=32, passes="joint"
     )
-    changed = Config(settings=NorMatchSettings(passes="split", consensus="drop"))
-    assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="split")
+    changed = Config(settings=NorMatchSettings(passes="shared", consensus="drop"))
+    assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="shared")
     assert changed.replace(method="supervised").settings == Settings()
     of_alignment = Config(settings=NorMatchSettings(alignment_batches=64))
     assert of_alignment.replace(method="fixmatch").settings == FixMatchSettings()

@@ -54,7 +54,6 @@ DIGITS = {
     "optim.lr": 0.06,
     "ema": 0.99,
     "ema_ramp": True,
-    "settings.passes": "split",
 }
 FAST = {
     "backbone": "quick-resnet-wide",

@@ -156,10 +156,6 @@ WRONG = {
         "train digits-40 --backbone quick-resnet --method supervised --batch 1",
         "batch is 1 and ratio 7, which method 'supervised' on backbone 'quick-resnet' cannot take (Expected",
     ),
-    "batch norm of one weak view": Wrong(
-        "train digits-40 --backbone quick-resnet --settings.passes split --batch 1 --ratio 1",
-        "batch is 1 and ratio 1, which method 'normatch' on backbone 'quick-resnet' cannot take (Expected more than 1",
-    ),
     "a longer flag": Wrong("train --batch-size 3", "did you mean --batch?"),
     "a longer flag of another verb": Wrong("predict run x.png --output x.csv", "did you mean --out?"),
     "a folder with a blank that lacks quotes": Wrong(
@@ -272,7 +268,7 @@ WRONG = {
     "more ops than can be meant": Wrong("train --augment.ops 99", "augment.ops is 99: allowed is 0 to 10"),
     "a padding": Wrong("train --augment.pad 99", "augment.pad is 99"),
     "contradictory settings": Wrong(
-        "train --settings.no-stop-gradient --settings.passes split", "settings.stop_gradient"
+        "train --settings.no-stop-gradient --settings.passes shared", "settings.stop_gradient"
     ),
     "no pixels": Wrong("train --image-size 0", "image_size is 0: give"),
     "negative minutes": Wrong("train --minutes -3", "minutes is -3.0: give a positive number"),

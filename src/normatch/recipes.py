@@ -33,7 +33,6 @@ def digits(labels: int = 40, seed: int = 0) -> Config:
         test_share=0.2,
         labels=labels,
         seed=seed,
-        settings=NorMatchSettings(passes="split"),
         backbone="small-wide",
         augment=AugmentConfig(flip=False),
         steps=600,

@@ -143,7 +143,7 @@ def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
 @pytest.mark.parametrize(
     ("choices", "names"),
     [
-        ({"stop_gradient": False, "passes": "split"}, "stop_gradient"),
+        ({"stop_gradient": False, "passes": "shared"}, "stop_gradient"),
         ({"num_weight": -1.0}, "num_weight"),
         ({"flow_layers": 0}, "flow_layers"),
         ({"alignment_batches": 0}, "alignment_batches"),

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from normatch.config import Config, from_json
+from normatch.errors import UserError
 from normatch.methods.parts.passes import embed
 from normatch.nets.model import Model
 from tests.conftest import make_method
@@ -35,20 +37,6 @@ def test_joint_is_one_pass(model: Model, views: list[Tensor]) -> None:
     torch.testing.assert_close(torch.cat([z_labelled, z_strong, z_weak]), one)
 
 
-def test_split_leaves_the_others_a_batch_of_their_own(model: Model, views: list[Tensor]) -> None:
-    labelled, weak, strong = views
-    alone = copy.deepcopy(model).features(torch.cat([labelled, strong]))
-    z_labelled, z_weak, z_strong = embed(model, labelled, weak, strong, "split")
-    torch.testing.assert_close(torch.cat([z_labelled, z_strong]), alone)
-    assert not z_weak.requires_grad
-
-
-def test_split_normalises_weak_views_by_themselves(model: Model, views: list[Tensor]) -> None:
-    labelled, weak, strong = views
-    alone = copy.deepcopy(model).features(weak)
-    torch.testing.assert_close(embed(model, labelled, weak, strong, "split")[1], alone.detach())
-
-
 def test_shared_learns_from_labelled_and_strong_views_alone(
     model: Model, views: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,3 +53,8 @@ def test_shared_learns_from_labelled_and_strong_views_alone(
     assert [part.requires_grad for part in parts] == [True, False, True]
     for part, images in zip(parts, views, strict=True):
         assert torch.equal(part, images.flatten(1))
+
+
+def test_a_stored_config_with_another_way_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"^settings\.passes is 'split': choose from joint, shared$"):
+        from_json(Config, {"settings": {"passes": "split"}})

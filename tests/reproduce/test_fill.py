@@ -92,7 +92,7 @@ def test_a_run_of_something_else_is_not_mixed_in(change: dict[str, Any]) -> None
 
 def test_a_run_of_other_settings_is_not_mixed_in() -> None:
     own = make_result(NCUE, 0)
-    for f, other in (("flow_ramp", 6), ("num_weight", 1e-9), ("passes", "split"), ("consensus", "drop")):
+    for f, other in (("flow_ramp", 6), ("num_weight", 1e-9), ("passes", "shared"), ("consensus", "drop")):
         changed = make_result(NCUE, 1, change={"settings": dataclasses.replace(own.config.settings, **{f: other})})
         (answer,) = answers(NCUE, [own, changed])
         assert answer.results == (own,), f

@@ -147,7 +147,7 @@ def test_a_name_means_one_thing_and_one_thing_has_one_name() -> None:
 def test_all_views_go_through_the_network_together_but_where_that_is_the_question() -> None:
     for trial in ALL_TRIALS:
         settings = dataclasses.asdict(trial.config(0, "digits-40").settings)
-        assert settings["passes"] == (trial.name if trial.name in ("split", "shared") else "joint")
+        assert settings["passes"] == ("shared" if trial.name == "shared" else "joint")
 
 
 def test_the_analysis_has_neither_alignment_nor_soft_pseudo_labels() -> None:

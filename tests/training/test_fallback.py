@@ -40,7 +40,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.fixture
 def config(tiny_config: Config) -> Config:
     # Accumulated gradients are state that only backward writes; without a ramp, from the first step on.
-    return tiny_config.replace(settings=NorMatchSettings(passes="split", accumulate_mixture=True, flow_ramp=0))
+    return tiny_config.replace(settings=NorMatchSettings(accumulate_mixture=True, flow_ramp=0))
 
 
 def as_it_is(function: Callable[..., Any], **_: object) -> Callable[..., Any]:

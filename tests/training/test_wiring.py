@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 import normatch.training.step
-from normatch.augment import Numbers
 from normatch.cli import bench as bench_verb
 from normatch.cli import main
 from normatch.config import Config
@@ -182,7 +181,7 @@ def test_a_method_trains_all_its_parameters_and_no_others(
 
 
 @pytest.mark.parametrize("method", ["supervised", "fixmatch", "normatch"])
-@pytest.mark.parametrize("passes", ["joint", "split"])
+@pytest.mark.parametrize("passes", ["joint", "shared"])
 @pytest.mark.parametrize("backbone", ["small-wide", "quick-resnet"])
 def test_a_batch_of_one_item_is_trained_on_or_refused_before_training(
     method: str, passes: str, backbone: str, config: Config
@@ -191,7 +190,7 @@ def test_a_batch_of_one_item_is_trained_on_or_refused_before_training(
     if method != "supervised":
         settings: Any = tiny.settings
         tiny = tiny.replace(settings=dataclasses.replace(settings, passes=passes))
-    if backbone == "quick-resnet" and (method == "supervised" or passes == "split"):
+    if backbone == "quick-resnet" and method == "supervised":
         with pytest.raises(UserError, match=r"batch is 1 and ratio 1, which .* cannot take .*: give more"):
             prepare(tiny)
     else:
@@ -566,23 +565,3 @@ def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str
     loss, measured = compiled(batch, truth)
     assert loss.isfinite()
     assert {"loss", "loss/labelled"} <= measured.shapes.keys()
-
-
-@pytest.mark.parametrize("method", ["normatch", "fixmatch"])
-@pytest.mark.parametrize("view", ["weak", "strong"])
-def test_labelled_images_are_augmented_as_their_setting_says(
-    config: Config, method: str, view: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings: Any = config.replace(method=method).settings
-    settings = dataclasses.replace(settings, labelled_view=view)
-    step = stepped(config.replace(method=method, settings=settings)).step
-    made: list[tuple[str, int]] = []
-    numbers = step._views.numbers
-
-    def drawn(kind: str, n: int, *where: Any) -> Numbers:
-        made.append((kind, n))
-        return numbers(kind, n, *where)
-
-    monkeypatch.setattr(step._views, "numbers", drawn)
-    step.sample()
-    assert made == [(view, config.batch), *((kind, config.batch * config.ratio) for kind in ("weak", "strong"))]

@@ -84,10 +84,10 @@ class NorMatchSettings(WeakToStrongSettings):
                 f"settings.decide_after is {self.decide_after}, but pseudo-labels are one-hot from the start: "
                 "choose pseudo_label 'soft', or a decide_after of 1"
             )
-        if not self.stop_gradient and self.passes != "joint":
+        if not self.stop_gradient and self.passes == "shared":
             raise UserError(
-                f"settings.stop_gradient is off with settings.passes {self.passes!r}, "
-                "which keeps no gradients of weak views: choose passes 'joint'"
+                "settings.stop_gradient is off with settings.passes 'shared', which keeps no gradients of weak views: "
+                "choose passes 'joint'"
             )
         if self.auxiliary == "mlp":
             # The likelihood is that of auxiliary flows alone.

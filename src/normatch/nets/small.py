@@ -6,7 +6,6 @@ from torch.nn.functional import leaky_relu, max_pool2d
 
 from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
 from normatch.nets.partial import Parts, each, join, normalise, parts_of
-from normatch.nets.winograd import Elementwise, convolve_images, convolve_maps, max_pool, normalise_maps
 
 __all__ = ["SmallWide"]
 
@@ -37,8 +36,6 @@ class SmallWide(Backbone):
 
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Images (N, C, H, W) to features (N, 128); only the first ``learning`` are back-propagated."""
-        if learning is None and self._can_use_products(x):
-            return self._train_on_cpu(x)
         parts = normalise(self.norm, each(self._stem, parts_of(x, learning)))
         parts = each(_activate, self.stage1(each(_pool_and_activate, parts)))
         parts = each(_pool_and_activate, self.stage2(parts))
@@ -49,17 +46,6 @@ class SmallWide(Backbone):
         # contiguous weights; and after the stem, since torch cannot tell the two layouts apart for one channel.
         y: Tensor = self.stem(x).contiguous(memory_format=torch.channels_last)
         return y
-
-    def _can_use_products(self, x: Tensor) -> bool:
-        on_cpu = self.training and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-        return on_cpu and x.shape[2:] == (8, 8) and not self.plain
-
-    def _train_on_cpu(self, x: Tensor) -> Tensor:
-        """The same function of 8×8 images in fewer multiplications: 1.5 to 1.9 times as fast (benchmarks/NOTES.md)."""
-        maps = normalise_maps(convolve_images(x, self.stem.weight), self.norm, _identity)
-        maps = self.stage1.by_products(max_pool(maps, _activate), _activate)
-        maps = self.stage2.by_products(maps, _identity)
-        return self.stage3.by_products(max_pool(maps, _activate), _activate).mean(dim=(0, 1))
 
 
 class _Layer(nn.Module):
@@ -72,13 +58,6 @@ class _Layer(nn.Module):
 
     def forward(self, parts: Parts) -> Parts:
         return normalise(self.norm, each(self.conv, parts))
-
-    def by_products(self, maps: Tensor, then: Elementwise) -> Tensor:
-        return normalise_maps(convolve_maps(maps, self.conv.weight), self.norm, then)
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
 
 
 def _pool_and_activate(x: Tensor) -> Tensor:

@@ -50,13 +50,11 @@ class Trial:
         """
         base = recipes.get(stand_in or self.recipe).build().replace(method=self.method, seed=seed)
         steps = min(base.steps, min(self.epochs, most_epochs or self.epochs) * base.epoch)
-        together = {"passes": "joint"} if getattr(base.settings, "passes", None) == "split" else {}
         return base.replace(
             steps=steps,
             # If the data set has predefined labelled subsets, the seed selects one of them.
             fold=None if base.fold is None else seed,
-            # As in the paper, all views pass through the network together, even if a stand-in's recipe splits them.
-            settings=dataclasses.replace(base.settings, **together | self.settings),
+            settings=dataclasses.replace(base.settings, **self.settings),
         )
 
 
@@ -320,7 +318,6 @@ _DOUBTFUL = Study(
             ),
             None,
         ),
-        _row("weak views in a pass of their own", Trial("split", settings={"passes": "split"}), None),
         _row(NO_GRADIENT, SHARED, None),
     ),
 )

@@ -1,4 +1,4 @@
-"""How the views of a batch pass through the backbone: together or separately, with gradients for all or for some."""
+"""How the views of a batch pass through the backbone: together, with gradients for all or for some."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from normatch.nets.model import Model
 
 __all__ = ["Passes", "embed"]
 
-Passes = Literal["joint", "shared", "split"]
+Passes = Literal["joint", "shared"]
 
 
 def embed(
@@ -19,15 +19,9 @@ def embed(
 
     ``joint`` is the paper's way: one pass, so that batch normalisation sees all views together. ``shared`` is the same
     forward pass, but the backward pass covers labelled and strong views only: weak ones enter no loss and would get a
-    gradient only through the batch statistics. ``split`` runs the weak views in a separate pass without gradients, so
-    there are two sets of batch statistics.
+    gradient only through the batch statistics.
     """
     sizes = [len(labelled), len(strong), len(weak)]
-    if passes == "split":
-        with torch.no_grad():
-            z_weak = model.features(weak)
-        z_labelled, z_strong = model.features(torch.cat([labelled, strong])).split(sizes[:2])
-        return z_labelled, z_weak, z_strong
     learning = sizes[0] + sizes[1] if passes == "shared" else None
     z_labelled, z_strong, z_weak = model.features(torch.cat([labelled, strong, weak]), learning).split(sizes)
     return z_labelled, z_weak.detach() if passes == "shared" else z_weak, z_strong

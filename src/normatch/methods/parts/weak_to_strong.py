@@ -1,7 +1,7 @@
 """Base of FixMatch, NorMatch and similar methods: pseudo-labels from weak views are the targets of strong views."""
 
 import abc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -30,12 +30,9 @@ class WeakToStrongSettings(Settings):
     """Distribution alignment of the pseudo-labels."""
     alignment_batches: int = 32
     """Number of recent batches over which alignment averages the distribution of classes."""
-    labelled_view: Literal["weak", "strong"] = "weak"
-    """How labelled images are augmented: weakly (the paper), or like the views that learn from pseudo-labels, with
-    which a run of 40 labels learned faster at first (docs/results.md, CIFAR-10 within minutes)."""
     passes: Passes = "joint"
-    """All views in one pass through the backbone (joint, the paper); the same with gradients of labelled and strong
-    views only (shared); or weak views in a separate pass without gradients (split)."""
+    """All views in one pass through the backbone (joint, the paper), or the same with gradients of labelled and strong
+    views only (shared)."""
 
     def check(self) -> None:
         if self.alignment_batches < 1:
@@ -57,10 +54,8 @@ class WeakToStrong(Method):
         super().__init__(model, task, settings)
         if settings.passes == "shared" and not find_backbone(model.spec.backbone).partial:
             raise UserError(
-                f"settings.passes is 'shared', which backbone {model.spec.backbone!r} does not have: "
-                "choose 'joint' or 'split'"
+                f"settings.passes is 'shared', which backbone {model.spec.backbone!r} does not have: choose 'joint'"
             )
-        self.views = replace(self.views, labelled=(settings.labelled_view,))
         self.alignment = Alignment(task.classes, settings.alignment_batches) if settings.alignment else None
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
