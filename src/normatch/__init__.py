@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from normatch.config import Config
     from normatch.errors import UserError
     from normatch.estimator import FixMatchClassifier, NorMatchClassifier
-    from normatch.evaluate.predictor import Predictor, load
+    from normatch.evaluate.predict import Predictor, load
     from normatch.flow import NormalizingFlowClassifier
     from normatch.training.run import Run
     from normatch.training.train import train
@@ -36,10 +36,10 @@ _MODULES = {
     "FixMatchClassifier": "normatch.estimator",
     "NorMatchClassifier": "normatch.estimator",
     "NormalizingFlowClassifier": "normatch.flow",
-    "Predictor": "normatch.evaluate.predictor",
+    "Predictor": "normatch.evaluate.predict",
     "Run": "normatch.training.run",
     "UserError": "normatch.errors",
-    "load": "normatch.evaluate.predictor",
+    "load": "normatch.evaluate.predict",
     "plan": "normatch.autoconfig",
     "train": "normatch.training.train",
 }

@@ -26,7 +26,7 @@ from normatch.data.balance import label_counts, skewed
 from normatch.data.manifest import NO_CLASS
 from normatch.device import Device
 from normatch.errors import UserError
-from normatch.evaluate.predictor import Predictor
+from normatch.evaluate.predict import Predictor
 from normatch.methods import Settings
 from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-__all__ = ["aligned", "counted", "markdown", "on_one_line", "percent"]
+__all__ = ["aligned", "counted", "harmless_cell", "markdown", "on_one_line", "percent", "read_cell"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -24,6 +24,28 @@ def counted(n: int, one: str, many: str | None = None) -> str:
     ('1 image', '3,002 images', '2 entries')
     """
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def harmless_cell(text: str) -> str:
+    """The text as a CSV cell that no spreadsheet takes for a formula: with a quote before it, unless it is a number.
+
+    What begins with quotes already gets one more, so that :func:`read_cell` is its inverse.
+
+    >>> [harmless_cell(text) for text in ("cat", "=1+2", "-1", "-1x", "'@a")]
+    ['cat', "'=1+2", '-1', "'-1x", "''@a"]
+    """
+    if re.match(r"'*[=+\-@\t\r]", text) and not re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?", text, re.IGNORECASE):
+        return f"'{text}"
+    return text
+
+
+def read_cell(cell: str) -> str:
+    """The text of a CSV cell that :func:`harmless_cell` made.
+
+    >>> [read_cell(cell) for cell in ("cat", "'=1+2", "-1", "''@a")]
+    ['cat', '=1+2', '-1', "'@a"]
+    """
+    return cell[1:] if re.match(r"'+[=+\-@\t\r]", cell) else cell
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

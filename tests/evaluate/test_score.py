@@ -170,17 +170,13 @@ def test_scores_unlike_those_at_the_end_are_remarked_on(tmp_path: Path, capsys: 
     assert unlike_before(run, {"evaluated_on": "validation", "n": 100, "accuracy": 0.0}) is None
 
 
-def test_names_of_classes_stay_on_their_line() -> None:
-    entry = {"n": 3, "precision": 1.0, "recall": 0.5}
+def test_scores_as_text_have_a_line_for_each_class() -> None:
+    """Whatever its name, and without a recall if it has no samples."""
     names = ("cat\nn 9", "dog\x1b[2J")
-    report = {"accuracy": 0.5, "n": 6, "evaluated_on": "test", "per_class": [entry | {"name": name} for name in names]}
-    _, *lines = describe(report).split("\n")
-    assert [line.split("  ")[1] for line in lines] == [r"cat\nn 9", r"dog\x1b[2J"]
-
-
-def test_a_class_without_test_items_has_no_recall() -> None:
-    entry = {"precision": 0.0, "recall": 0.0}
-    rows = [entry | {"name": "cat", "n": 1}, entry | {"name": "dog", "n": 0}]
-    total, seen, unseen = describe({"accuracy": 0.0, "n": 1, "evaluated_on": "test", "per_class": rows}).split("\n")
+    rows = [{"name": name, "n": n, "precision": 0.0, "recall": 0.0} for name, n in zip(names, (1, 0), strict=True)]
+    report = {"accuracy": 0.0, "macro_f1": 0.25, "balanced_accuracy": 0.125, "n": 1, "evaluated_on": "test"}
+    total, macro, *lines = describe(report | {"per_class": rows}).split("\n")
     assert "on 1 test sample (" in total
-    assert (seen.split()[-1], unseen.split()[-1]) == ("0.0%", "–")
+    assert macro == "macro-F1 25.00%, balanced accuracy 12.50%"
+    assert [line.split("  ")[1] for line in lines] == [r"cat\nn 9", r"dog\x1b[2J"]
+    assert [line.split()[-1] for line in lines] == ["0.0%", "–"]

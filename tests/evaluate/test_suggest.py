@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from normatch.cli import main
@@ -18,8 +21,8 @@ from normatch.data.manifest import list_manifest
 from normatch.errors import UserError
 from normatch.evaluate import load
 from normatch.evaluate import suggest as module
-from normatch.evaluate.suggest import suggest
-from normatch.training import Run, kinds, train
+from normatch.evaluate.suggest import suggest, unlabelled_clusters
+from normatch.training import Run, train
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
 
@@ -67,13 +70,13 @@ def test_they_are_unlabelled_training_items(run: Run) -> None:
     assert set(items) <= free
     assert not set(items) & set(run.split.validation.tolist())
     assert found.unlabelled == len(free)
-    in_doubt = [row.in_doubt for row in found.rows]
-    assert in_doubt == sorted(in_doubt, reverse=True)
-    assert all(row.in_doubt < row.stands_for for row in found.rows)
+    uncertainty = [row.uncertainty for row in found.rows]
+    assert uncertainty == sorted(uncertainty, reverse=True)
+    assert all(row.uncertainty < row.cluster_size for row in found.rows)
     model = load(run.path)
-    assert [row.guess for row in found.rows] == model.predict(found.items.inputs)
+    assert [row.predicted for row in found.rows] == model.predict(found.samples.inputs)
     np.testing.assert_array_equal(
-        [row.probability for row in found.rows], model.predict_proba(found.items.inputs).max(1)
+        [row.probability for row in found.rows], model.predict_proba(found.samples.inputs).max(1)
     )
 
 
@@ -84,11 +87,11 @@ def test_the_seed_decides(run: Run) -> None:
 
 
 def test_of_many_items_some_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "MOST", 50)
-    monkeypatch.setattr(kinds, "MOST_LABELLED", 3)
+    monkeypatch.setattr(module, "MOST", 50)
+    monkeypatch.setattr(module, "MOST_LABELLED", 3)
     found = suggest(run.path, 47, device="cpu")  # as many kinds as there are unlabelled items, less the labelled
     assert 44 <= len(found.rows) <= 47
-    assert sum(row.stands_for for row in found.rows) <= 50
+    assert sum(row.cluster_size for row in found.rows) <= 50
 
 
 def test_a_table_that_becomes_a_manifest(
@@ -97,7 +100,7 @@ def test_a_table_that_becomes_a_manifest(
     monkeypatch.chdir(tmp_path)
     assert main(["suggest", str(pictures / "run"), "--labels", "6", "--out", "next.csv", "--sheet", "next.png"]) == 0
     counted, said = capsys.readouterr().out.splitlines()
-    assert counted == "6 items to label, of 28 without one: next.csv"
+    assert counted == "6 samples to label, of 28 without one: next.csv"
     assert said.startswith(f"next: fill in its column label, then normatch train --data {pictures / 'pets'} ")
     for words in (
         f"--labelled {pictures / 'run'} next.csv",
@@ -107,15 +110,15 @@ def test_a_table_that_becomes_a_manifest(
     ):
         assert words in said
     rows = read_table(Path("next.csv"))
-    assert list(rows[0]) == ["path", "label", "guess", "probability", "stands_for", "in_doubt"]
+    assert list(rows[0]) == ["path", "label", "predicted", "probability", "cluster_size", "uncertainty"]
     assert all(row["label"] == "" for row in rows)
     listed = list_manifest(Path("next.csv")).train
     assert [path.resolve() for path in listed.paths] == [
         (pictures / "pets" / str(row.item)).resolve() for row in suggest(pictures / "run", 6).rows
     ]
-    guesses = {row["guess"] for row in rows}
+    classes = {row["predicted"] for row in rows}
     with Image.open("next.png") as sheet:
-        assert sheet.height == 8 + len(guesses) * (26 + 96 + 8)  # a title, a picture and a gap for each
+        assert sheet.height == 8 + len(classes) * (26 + 96 + 8)  # a title, a picture and a gap for each
 
 
 @pytest.mark.parametrize("name", ["tables/next.csv", "link/next.csv", "n.csv"])
@@ -338,14 +341,14 @@ def test_suggestions_in_parquet(
     rows, stored = read_table(Path("next.csv")), pyarrow.parquet.read_table("next.parquet").to_pylist()
     assert [list(row) for row in stored] == [list(row) for row in rows]
     for row, written in zip(rows, stored, strict=True):
-        assert (row["guess"], int(row["stands_for"])) == (written["guess"], written["stands_for"])
+        assert (row["predicted"], int(row["cluster_size"])) == (written["predicted"], written["cluster_size"])
         assert float(row["probability"]) == pytest.approx(written["probability"], abs=1e-6)
 
 
 def test_many_of_one_guess_have_several_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ACROSS", 2)
     found = suggest(run.path, 15, device="cpu")
-    rows = list(found.by_guess())
+    rows = list(found.by_class())
     assert sum(len(pictures) for _, pictures in rows) == 15
     assert max(len(pictures) for _, pictures in rows) == 2
     titles = [title for title, _ in rows]
@@ -359,7 +362,7 @@ def test_standard_output_has_the_table_alone(run: Run, capsys: pytest.CaptureFix
     assert main(["suggest", str(run.path), "--labels", "3", "--device", "cpu"]) == 0
     shown = capsys.readouterr()
     heading, *rows = shown.out.splitlines()
-    assert heading == "item,guess,probability,stands_for,in_doubt"
+    assert heading == "item,predicted,probability,cluster_size,uncertainty"
     assert len(rows) == 3
     assert shown.err.endswith("without one: standard output\n")
 
@@ -414,5 +417,67 @@ def test_without_unlabelled_items_there_is_nothing_to_suggest(pictures: Path, tm
     shutil.rmtree(tmp_path / "pets" / "unlabeled")
     quick = ["--steps", "2", "--epoch", "1", "--batch", "4", "--method", "supervised", "--device", "cpu"]
     assert main(["train", "--data", str(tmp_path / "pets"), *quick, "--out", str(tmp_path / "run")]) == 0
-    with pytest.raises(UserError, match="has no item without a label"):
+    with pytest.raises(UserError, match="has no sample without a label"):
         suggest(tmp_path / "run", device="cpu")
+
+
+SIZES = (5, 30, 10, 20, 15)
+
+
+@pytest.fixture(scope="module")
+def blobs() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Clusters of different sizes, far apart, in a mixed order; and the cluster of each sample."""
+    rng = np.random.default_rng(0)
+    cluster = rng.permutation(np.repeat(np.arange(len(SIZES)), SIZES))
+    return (rng.normal(size=(len(cluster), 3)) + 100 * np.eye(len(SIZES))[cluster, :3] + 90 * cluster[:, None]).astype(
+        "f4"
+    ), cluster
+
+
+def test_each_cluster_has_one_near_its_mean(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
+    x, cluster = blobs
+    chosen, clusters = unlabelled_clusters(x, len(SIZES))
+    assert [len(members) for members in clusters] == sorted(SIZES, reverse=True)
+    assert cluster[chosen].tolist() == np.argsort(SIZES)[::-1].tolist()
+    for position, members in zip(chosen, clusters, strict=True):
+        assert members.tolist() == np.flatnonzero(cluster == cluster[position]).tolist()
+        middle = x[members].mean(0)
+        assert position == members[np.linalg.norm(x[members] - middle, axis=1).argmin()]
+
+
+def test_clusters_with_a_label_need_none(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
+    x, cluster = blobs
+    labelled = np.array([np.flatnonzero(cluster == k)[0] for k in (1, 2)])
+    chosen, clusters = unlabelled_clusters(x, 3, labelled)
+    assert cluster[chosen].tolist() == [3, 4, 0]
+    assert [len(members) for members in clusters] == [20, 15, 5]
+
+
+def test_clusters_of_the_largest_weight_come_first(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
+    x, cluster = blobs
+    weights = np.array([0.5, 0.1, 0.0, 0.01, 0.3], np.float32)[cluster]  # in all 2.5, 3, 0, 0.2, 4.5
+    assert cluster[unlabelled_clusters(x, 5, weights=weights)[0]].tolist() == [4, 1, 0, 3, 2]
+
+
+@settings(max_examples=60)
+@given(
+    points=st.lists(st.tuples(*[st.integers(-3, 3)] * 2), min_size=3, max_size=30),
+    count=st.integers(1, 12),
+    known=st.integers(0, 3),
+    seed=st.integers(0, 5),
+)
+def test_what_is_chosen(points: list[tuple[int, int]], count: int, known: int, seed: int) -> None:
+    x, labelled = np.array(points, np.float32), np.arange(known)
+    chosen, clusters = unlabelled_clusters(x, count, labelled, seed=seed)
+    again, _ = unlabelled_clusters(x, count, labelled, seed=seed)
+    assert chosen.tolist() == again.tolist()
+    sizes = [len(members) for members in clusters]
+    assert sizes == sorted(sizes, reverse=True)
+    together = [position for members in clusters for position in members]
+    assert len(set(together)) == len(together)
+    assert all(position in members for position, members in zip(chosen, clusters, strict=True))
+    assert not {points[i] for i in together} & set(points[:known])
+    different = len(set(points))
+    assert len(chosen) <= min(count, different - len(set(points[:known])))
+    if different >= known + count:
+        assert len(chosen) == count

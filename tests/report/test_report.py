@@ -19,9 +19,8 @@ from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_f
 
 from normatch.cli import main
 from normatch.errors import UserError
-from normatch.evaluate.calibration import calibration_error
-from normatch.evaluate.metrics import per_class
-from normatch.evaluate.predictor import load
+from normatch.evaluate.metrics import calibration_error, per_class
+from normatch.evaluate.predict import load
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
 from normatch.report.evidence import gather

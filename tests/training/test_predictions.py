@@ -10,7 +10,7 @@ from normatch.data import Dataset
 from normatch.errors import UserError
 from normatch.training.predictions import Line, read_predictions, write_predictions
 
-CLASSES = ("ape", "bee, or wasp")
+CLASSES = ("=ape", "bee, or wasp")
 KNOWN = [Line(0, 1, 0.75, 0), Line(2, 0, 0.625, 1)]
 
 
@@ -23,12 +23,13 @@ def written(path: Path, files: list[str] | None) -> str:
 
 @pytest.mark.parametrize(
     ("files", "header"),
-    [(["a.png", "b,\n.png", "\udce9"], "item,file,label,probability,truth"), (None, "item,label,probability,truth")],
+    [(["@a.png", "b,\n.png", "\udce9"], "item,file,label,probability,truth"), (None, "item,label,probability,truth")],
 )
 def test_lines_of_known_class_are_read_back(files: list[str] | None, header: str, tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     assert written(path, files) == header
     assert read_predictions(path, CLASSES) == KNOWN
+    assert not any(cell[0] in "=@" for cell in path.read_text().replace("\n", ",").split(",") if cell), "no formulas"
 
 
 def test_classes_whose_names_are_no_text_are_read_back(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_a_file_that_is_damaged_or_of_other_classes_is_named(tmp_path: Path) -> 
     path = tmp_path / "table.csv"
     written(path, None)
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('bee, or wasp'\)\): restore it"):
-        read_predictions(path, ("ape", "bee"))
+        read_predictions(path, ("=ape", "bee"))
     path.write_text(path.read_text().replace("truth", "true"))
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('truth'\)\): restore it"):
         read_predictions(path, CLASSES)

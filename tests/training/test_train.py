@@ -27,7 +27,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, Split
 from normatch.data.split import digest, digest_of_test
 from normatch.errors import UserError
-from normatch.evaluate.predictor import load
+from normatch.evaluate.predict import load
 from normatch.evaluate.score import score_run
 from normatch.methods import Embedding, methods
 from normatch.nets.model import Model, logits

@@ -8,7 +8,7 @@ from tyro.conf import Positional
 from normatch.arguments import or_skipped, parse
 from normatch.data import OnBad
 from normatch.device import Device
-from normatch.evaluate.table import predict_to
+from normatch.evaluate.predict import predict_to
 
 __all__ = ["main"]
 
@@ -23,6 +23,7 @@ def verb(
     out: Path | None = None,
     on_bad_image: OnBad = "stop",
     batch: int | None = None,
+    calibrated: bool = True,
     device: Device = "auto",
     force: bool = False,
 ) -> None:
@@ -35,9 +36,12 @@ def verb(
         out: Table to write, a .csv or .parquet file; standard output by default.
         on_bad_image: On an unreadable image, stop without writing --out, or skip it and name it at the end.
         batch: Items that go through the network at once; by default 256, or fewer if they are large pictures.
+        calibrated: Divide the logits by the temperature that was fitted on the run's validation images, if it was.
         device: Where to compute.
         force: Replace --out if it exists.
     """
     with or_skipped():
-        said = predict_to(run, inputs, out, on_bad=on_bad_image, batch=batch, device=device, force=force)
+        said = predict_to(
+            run, inputs, out, on_bad=on_bad_image, batch=batch, calibrated=calibrated, device=device, force=force
+        )
     print(said, file=sys.stderr if out is None else sys.stdout)

@@ -14,6 +14,7 @@ from normatch.data.dataset import MISSING
 from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.data.images import OnBad
 from normatch.errors import UserError, reason
+from normatch.text import read_cell
 
 __all__ = ["NO_CLASS", "is_manifest", "list_manifest", "list_paths"]
 
@@ -116,7 +117,7 @@ def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
             f"there are more values than the {len(row) - 1} columns; "
             'put quotes around what has a comma in it, as in "1, 2.png",cat'
         )
-    name = (row["path"] or "").strip()
+    name = read_cell((row["path"] or "").strip())
     if not name:
         raise UserError("the path is empty; give one or delete the line")
     for column, value in row.items():
@@ -134,7 +135,7 @@ def _image(folder: Path, row: Row, *, must_exist: bool) -> Path:
 
 def _label(row: Row) -> str | None:
     """The class that a row names, None if its label is empty."""
-    label = (row["label"] or "").strip()
+    label = read_cell((row["label"] or "").strip())
     if label.lower() in NO_CLASS:
         raise UserError(
             f"the label is {label!r}; leave it empty if the class is not known, or give the class another name"

@@ -20,7 +20,7 @@ from normatch.evaluate.answers import (
     read_answers,
 )
 from normatch.evaluate.metrics import scores
-from normatch.evaluate.predictor import load
+from normatch.evaluate.predict import load
 from normatch.significance import describe_accuracy
 from normatch.text import on_one_line
 from normatch.training.job import open_corpus, with_test_set
@@ -40,7 +40,7 @@ def score_run(
     """The scores of the averaged weights on held-out items: the test set or, if there is none, validation items."""
     run = Run.open(path, moved.unlabelled)
     config = moved.applied_to(run.config.replace(device=device))
-    model = load(path, device)
+    model = load(path, device, calibrated=False)
     corpus = with_test_set(config, open_corpus(config, reading), run.given)
     answers = read_answers(run, model.classes)
     named = _held_out_files(run, corpus, on)
@@ -80,7 +80,10 @@ def describe(report: dict[str, Any]) -> str:
     """The scores as text."""
     names = [on_one_line(entry["name"]) for entry in report["per_class"]]
     width = max(map(len, names))
-    lines = [describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"])]
+    lines = [
+        describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"]),
+        f"macro-F1 {report['macro_f1']:.2%}, balanced accuracy {report['balanced_accuracy']:.2%}",
+    ]
     lines += [
         f"  {name:<{width}}  n {entry['n']:>5}  precision {entry['precision']:6.1%}  recall {_recall(entry):>6}"
         for name, entry in zip(names, report["per_class"], strict=True)

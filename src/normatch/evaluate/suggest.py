@@ -1,13 +1,15 @@
-"""Which items to label next: one of each kind that has no label yet, those kinds first of which a run is least sure."""
+"""Which samples to label next: one per cluster without a label, the clusters of most uncertainty first."""
 
 import os
 import shlex
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from normatch.command import command_of, flags_of_own
@@ -16,51 +18,60 @@ from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.folder import folder_of
 from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.reading import DEFAULT
+from normatch.data.selected import Inputs, Selected
 from normatch.device import Device
 from normatch.errors import UserError
 from normatch.evaluate.answers import must_be_the_same, read_answers
-from normatch.evaluate.predictor import load
-from normatch.evaluate.table import must_be_a_table, written
+from normatch.evaluate.predict import load, must_be_a_table, table
+from normatch.nets.model import Model, features
+from normatch.seeding import derive, sample
 from normatch.text import counted
 from normatch.training.job import open_corpus, with_test_set
-from normatch.training.kinds import of_new_kinds
 from normatch.training.run import STAYED, Moved, Run
 
-__all__ = ["Suggestion", "Suggestions", "suggest", "suggest_to"]
+__all__ = ["Suggestion", "Suggestions", "suggest", "suggest_to", "unlabelled_clusters"]
+
+Indices = NDArray[np.int64]
+
+MOST, MOST_LABELLED = 20_000, 5_000
+"""Samples without and with a label that are clustered; of more, so many are drawn by the seed."""
+
+STARTS, FEW = 4, 200
+"""Random starts of k-means, of which the best is taken; for more than so FEW clusters only one, to save time."""
 
 
 class Suggestion(NamedTuple):
-    """An item to label, and what the run makes of it."""
+    """A sample to label, and what the run predicts for it."""
 
     item: str | int
-    """Its file, as :attr:`normatch.data.Dataset.files` has it, or else its position among the training items."""
-    guess: str
-    """The class that the run takes it for."""
+    """Its file, as :attr:`normatch.data.Dataset.files` has it, or else its position among the training samples."""
+    predicted: str
+    """The class that the run predicts."""
     probability: float
-    stands_for: int
-    """How many items are of its kind, of those that were looked at."""
-    in_doubt: float
-    """How many of these have a wrong guess, if the run's probabilities are right: the sum of 1 − probability."""
+    cluster_size: int
+    """How many samples are in its cluster, of those that were clustered."""
+    uncertainty: float
+    """How many of these are predicted wrongly, if the run's probabilities are right: the sum of 1 − probability."""
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Items to label, those first whose kind is most in doubt."""
+    """Samples to label, those of the cluster of most uncertainty first."""
 
     rows: list[Suggestion]
-    items: Dataset
-    """The same items."""
+    samples: Dataset
+    """The same samples."""
     unlabelled: int
-    """Items without a label among which they were chosen."""
+    """Samples without a label among which they were chosen."""
 
-    def by_guess(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-        """Rows of a contact sheet: pictures of one guess under its name and theirs."""
-        for name in self.items.classes:
-            alike = [place for place, row in enumerate(self.rows) if row.guess == name]
+    def by_class(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """Rows of a contact sheet: images of one predicted class under its name and theirs."""
+        for name in self.samples.classes:
+            alike = [place for place, row in enumerate(self.rows) if row.predicted == name]
             for start in range(0, len(alike), ACROSS):
                 places = alike[start : start + ACROSS]
-                named = ", ".join(Path(str(self.rows[place].item)).name for place in places)
-                yield f"{name}?  {named}", self.items.inputs[places]
+                files = ", ".join(Path(str(self.rows[place].item)).name for place in places)
+                yield f"{name}?  {files}", self.samples.inputs[places]
 
 
 def suggest(
@@ -72,12 +83,12 @@ def suggest(
     device: Device = "auto",
     reading: Reading = DEFAULT,
 ) -> Suggestions:
-    """The ``labels`` items that are worth a label most, of the data of a finished run.
+    """The ``labels`` samples that are most worth a label, of the data of a finished run.
 
-    A kind without a labelled item may have the wrong name as a whole, which one label of it shows.
+    A cluster without a labelled sample may be predicted wrongly as a whole, which one label in it shows.
     """
     if labels < 1:
-        raise UserError(f"labels is {labels}: give the number of items to suggest, at least 1")
+        raise UserError(f"labels is {labels}: give the number of samples to suggest, at least 1")
     run = Run.open(Path(path), moved.unlabelled)
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
@@ -85,14 +96,70 @@ def suggest(
     must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):
-        raise UserError(f"{path} has no item without a label: add some to the data, and train again")
-    chosen, sizes, doubts = of_new_kinds(model.model, corpus.train.inputs, labelled, free, labels, seed)
-    items = corpus.train.subset(chosen)
-    p = model.predict_proba(items.inputs)
-    names = chosen.tolist() if items.files is None else items.files.tolist()
-    guesses = [model.classes[k] for k in p.argmax(1)]
-    rows = map(Suggestion, names, guesses, p.max(1).tolist(), sizes, doubts)
-    return Suggestions(list(rows), items, len(free))
+        raise UserError(f"{path} has no sample without a label: add some to the data, and train again")
+    chosen, sizes, uncertainties = _choose(model.model, corpus.train.inputs, labelled, free, labels, seed)
+    samples = corpus.train.subset(chosen)
+    p = model.predict_proba(samples.inputs)
+    names = chosen.tolist() if samples.files is None else samples.files.tolist()
+    predicted = [model.classes[k] for k in p.argmax(1)]
+    rows = map(Suggestion, names, predicted, p.max(1).tolist(), sizes, uncertainties)
+    return Suggestions(list(rows), samples, len(free))
+
+
+def _choose(
+    model: Model, inputs: Inputs, labelled: Indices, free: Indices, count: int, seed: int
+) -> tuple[Indices, list[int], list[float]]:
+    """Of the ``free`` positions in ``inputs``, one per cluster without a ``labelled`` one, by summed uncertainty; the
+    size and the uncertainty of each cluster. Clusters are of features of similar direction."""
+    labelled = labelled[sample(len(labelled), MOST_LABELLED, seed, "suggest")]
+    free = free[sample(len(free), MOST, seed, "suggest")]
+    places = np.concatenate([labelled, free])
+    # Not copied: the inputs may be a memory-mapped file that is larger than the memory.
+    z = features(model, Selected.of(inputs).at(places))
+    with torch.no_grad():
+        uncertainty = 1 - model.probabilities(z).amax(1).cpu().numpy()
+    x = z.cpu().numpy()
+    directions = x / np.linalg.norm(x, axis=1, keepdims=True).clip(min=np.finfo(x.dtype).tiny)
+    chosen, clusters = unlabelled_clusters(directions, count, np.arange(len(labelled)), weights=uncertainty, seed=seed)
+    return places[chosen], [len(members) for members in clusters], [float(uncertainty[m].sum()) for m in clusters]
+
+
+def unlabelled_clusters(
+    x: NDArray[np.float32],
+    count: int,
+    labelled: Indices | None = None,
+    *,
+    weights: NDArray[np.float32] | None = None,
+    seed: int = 0,
+) -> tuple[Indices, list[Indices]]:
+    """Up to ``count`` positions in ``x`` (N, D), one per cluster without a label, and the members of these clusters.
+
+    k-means makes as many clusters as there are ``labelled`` positions and ``count`` together, so at least ``count`` of
+    them have no label. Those of the largest total of ``weights`` are taken (by default, the largest), in that order,
+    each represented by the sample nearest to its mean. There are fewer if there are not as many different samples.
+    """
+    from sklearn.cluster import KMeans  # a second of import that only this needs
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    labelled = np.zeros(0, np.int64) if labelled is None else labelled
+    clusters = min(len(labelled) + count, len(np.unique(x, axis=0)))
+    starts = STARTS if clusters <= FEW else 1
+    k_means = KMeans(clusters, n_init=starts, random_state=derive(seed, "kinds") % 2**32)
+    # In several threads, sums depend on their number and timing, and with them what is chosen.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # different samples that are equal to its rounding
+        cluster = k_means.fit_predict(x)
+    total = np.bincount(cluster, weights, minlength=clusters)
+    unlabelled = np.setdiff1d(cluster, cluster[labelled])
+    first = unlabelled[np.argsort(-total[unlabelled], kind="stable")][:count]
+    found = [np.flatnonzero(cluster == one) for one in first]
+    return np.array([_nearest_to_mean(x, members) for members in found], np.int64), found
+
+
+def _nearest_to_mean(x: NDArray[np.float32], members: Indices) -> int:
+    distances = np.linalg.norm(x[members] - x[members].mean(0), axis=1)
+    return int(members[distances.argmin()])
 
 
 def suggest_to(
@@ -104,49 +171,48 @@ def suggest_to(
     used with ``labelled``.
     """
     if out is not None:
-        must_be_a_table(out, force)
+        must_be_a_table(out, force=force)
     if sheet is not None:
         must_be_drawable(sheet, force=force)
     found = suggest(path, labels, **how)
-    if sheet is not None and not found.items.is_images:
+    if sheet is not None and not found.samples.is_images:
         raise UserError(f"sheet is {str(sheet)!r}, but {path} is a run on feature vectors: leave it out")
-    run, of_files = Run.open(path), found.items.files is not None
+    run, of_files = Run.open(path), found.samples.files is not None
     config = how.get("moved", STAYED).applied_to(run.config)
-    with written(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
+    with table(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
         if of_files:
             places = (_seen_from(out, folder_of(config.data) / str(row.item)) for row in found.rows)
             write([(place, "", *row[1:]) for place, row in zip(places, found.rows, strict=True)])
         else:
             write(found.rows)
         if sheet is not None:
-            write_sheet(sheet, list(found.by_guess()))
-    said = (
-        f"{counted(len(found.rows), 'item')} to label, of {found.unlabelled:,} without one: {out or 'standard output'}"
-    )
+            write_sheet(sheet, list(found.by_class()))
+    to_label = counted(len(found.rows), "sample")
+    said = f"{to_label} to label, of {found.unlabelled:,} without one: {out or 'standard output'}"
     if out is None or out.suffix.lower() != ".csv":
         return said
     if of_files:
         return f"{said}\nnext: fill in its column label, then {_command_with_labels(path, out, config)}"
-    if (found.items.labels != UNKNOWN).all():
+    if (found.samples.labels != UNKNOWN).all():
         return f"{said}\nnext: {_command_with_more(run, out, len(found.rows), config)}"
     return said
 
 
-def _seen_from(table: Path | None, place: Path) -> str:
-    """The path of a file as a manifest in the table's place has it: relative to its folder."""
-    here = os.path.realpath(table.parent if table is not None else ".")
-    # Not of the file itself, which may be a link: its name is the item's.
+def _seen_from(out: Path | None, place: Path) -> str:
+    """The path of a file as a manifest at ``out`` has it: relative to its folder."""
+    here = os.path.realpath(out.parent if out is not None else ".")
+    # Not of the file itself, which may be a link: its name is the sample's.
     return Path(os.path.relpath(os.path.join(os.path.realpath(place.parent), place.name), here)).as_posix()
 
 
-def _command_with_more(run: Run, table: Path, count: int, config: Config) -> str:
+def _command_with_more(run: Run, out: Path, count: int, config: Config) -> str:
     """The command line of the same run with these labels as well."""
     labels = len(run.split.labelled) + count
-    more = config.replace(labelled=(run.path, table), labels=labels, fold=None)
+    more = config.replace(labelled=(run.path, out), labels=labels, fold=None)
     return f"{command_of(more)} --out {shlex.quote(f'{run.path}-{labels}')}"
 
 
-def _command_with_labels(path: Path, table: Path, config: Config) -> str:
+def _command_with_labels(path: Path, out: Path, config: Config) -> str:
     """The command line of a run like it on the user's own files with these labels as well."""
-    more = config.replace(labelled=(path, table), labels=None, fold=None)
+    more = config.replace(labelled=(path, out), labels=None, fold=None)
     return shlex.join(["normatch", "train", *flags_of_own(more), "--out", f"{path}-more"])

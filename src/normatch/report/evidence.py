@@ -15,7 +15,7 @@ from normatch.data.reading import DEFAULT
 from normatch.device import Device, device_of
 from normatch.errors import UserError
 from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
-from normatch.evaluate.calibration import soften
+from normatch.evaluate.metrics import soften
 from normatch.evaluate.score import held_out
 from normatch.methods import methods
 from normatch.nets.model import Model, features, load_model

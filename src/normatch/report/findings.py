@@ -10,8 +10,18 @@ from normatch.command import command_of
 from normatch.config import to_json
 from normatch.data import UNKNOWN
 from normatch.evaluate.answers import Answers
-from normatch.evaluate.calibration import Bin, cross_fit, fit_temperature, mean_gap, reliability, soften
-from normatch.evaluate.metrics import agreement, confusion, named, per_class
+from normatch.evaluate.metrics import (
+    Bin,
+    agreement,
+    confusion,
+    cross_fit,
+    fit_temperature,
+    mean_gap,
+    named,
+    per_class,
+    reliability,
+    soften,
+)
 from normatch.report.evidence import Evidence, Predicted
 from normatch.report.thinning import Curve, averaged
 from normatch.seeding import sample

@@ -10,6 +10,7 @@ from torch import Tensor
 from normatch.data import Dataset
 from normatch.errors import UserError
 from normatch.files import replacing
+from normatch.text import harmless_cell, read_cell
 
 __all__ = ["PREDICTIONS", "Line", "read_predictions", "write_predictions"]
 
@@ -42,7 +43,8 @@ def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
             zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values(), strict=True)
         ):
             known = test.classes[truth] if truth >= 0 else ""
-            table.writerow([i, *name, test.classes[k], f"{probability:.6f}", known])
+            cells = map(harmless_cell, (*name, test.classes[k]))
+            table.writerow([i, *cells, f"{probability:.6f}", harmless_cell(known)])
 
 
 def read_predictions(path: Path, classes: Sequence[str]) -> list[Line]:
@@ -52,10 +54,11 @@ def read_predictions(path: Path, classes: Sequence[str]) -> list[Line]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
             _must_have_columns(rows.fieldnames or ())
+            known = [row for row in rows if row[TRUTH]]
+            classes_of = [[number[read_cell(row[name])] for name in (LABEL, TRUTH)] for row in known]
             return [
-                Line(int(row[ITEM]), number[row[LABEL]], float(row[PROBABILITY]), number[row[TRUTH]])
-                for row in rows
-                if row[TRUTH]
+                Line(int(row[ITEM]), label, float(row[PROBABILITY]), truth)
+                for row, (label, truth) in zip(known, classes_of, strict=True)
             ]
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from normatch.evaluate.calibration import Bin
+from normatch.evaluate.metrics import Bin
 from normatch.report.charts.axes import Axis
 from normatch.report.charts.svg import element, label, picture, tip
 from normatch.text import percent

@@ -1,6 +1,6 @@
 """Calibration: whether confidences match accuracies."""
 
-from normatch.evaluate.calibration import COLDEST, HOTTEST
+from normatch.evaluate.metrics import COLDEST, HOTTEST
 from normatch.report.charts import reliability_chart
 from normatch.report.findings import Calibration, Findings
 from normatch.report.markup import cards, figure, words
