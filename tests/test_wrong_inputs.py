@@ -768,9 +768,7 @@ WRONG = {
         "reproduce table9", "unknown table or figure 'table9': choose from all, table1"
     ),
     "no table": Wrong("reproduce", "table1 to table7, figure3 to figure5"),
-    "a budget in words": Wrong("reproduce table1 --budget soon", "budget is 'soon': give full, 300, quick"),
-    "a budget of nothing": Wrong("reproduce table1 --budget 0", "budget is '0'"),
-    "a budget of no steps": Wrong("reproduce table1 --budget 0steps", "budget is '0steps'"),
+    "a grid of no steps": Wrong("reproduce table1 --steps 0", "steps is 0: give"),
     "a rate that turns negative": Wrong("train --optim.cosine 0.8", "optim.cosine is 0.8: give a number from 0"),
     "a seed twice": Wrong("reproduce table1 --seeds 0 0", "seeds are 0 0: give different numbers"),
     "a seed below 0": Wrong("reproduce table1 --seeds 1 -2", "seeds are 1 -2: give different numbers from 0 on"),
@@ -779,7 +777,6 @@ WRONG = {
         "reproduce table6 --data digits", "table6 is about its own data and cannot be trained on digits"
     ),
     "a run of another name": Wrong("reproduce table1 --data digits --only dropout", "no run is called dropout"),
-    "no runs at once": Wrong("reproduce table1 --at-once 0", "at-once is 0"),
     "results into a file": Wrong("reproduce table1 --out x", "x is a file", and_file("x", "")),
     "a paper's data set that is not there": Wrong("reproduce table1 --data-root .", "cifar10"),
 }

@@ -95,12 +95,5 @@ def test_stopping_and_going_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_reproducing_a_table(tmp_path: Path) -> None:
     said = follow("reproduce.md", tmp_path)
-    assert "4 runs, 0 finished" in said
-    assert "4 runs, 4 finished" in said
-    rows = [line for line in said.splitlines() if line.startswith("not stopped")]
-    assert [int(row.split()[-3]) for row in rows if row.endswith("%")] == [2, 2, 3]
-    names = [file.stem for file in (tmp_path / "runs/reproduce/results").glob("*.json")]
-    assert sorted(names) == [
-        *(f"digits-40-ncue-num-20-seed{seed}" for seed in range(2)),
-        *(f"digits-40-no-stop-20-seed{seed}" for seed in range(3)),
-    ]
+    assert "4 runs, 4 left with 80 steps" in said
+    assert "3 runs, 1 left with 20 steps" in said

@@ -1,200 +1,151 @@
-"""Grids: each run once, under a name that says what it is."""
+"""A grid of runs from the plan to the filled table: stopped, continued, failing."""
 
-import functools
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from normatch.config import Config, to_json
+from normatch.cli import main
 from normatch.errors import UserError
-from normatch.recipes import recipes
-from normatch.reproduce.budget import Budget
-from normatch.reproduce.grid import Planned, keep, plan_runs, stand_in_for
-from normatch.reproduce.paper import STUDIES, find_studies
-from tests.reproduce.conftest import ALL_TRIALS
+from normatch.reproduce import grid, paper
+from normatch.reproduce.grid import plan
+from normatch.reproduce.paper import Cell, Row, Study, Trial
+from normatch.training.metrics import Record
+from normatch.training.progress import Lines
 
-BUDGETS = ["full", "300", "quick", "20480steps", "524288steps"]
-MOVABLE = [study for study in STUDIES.values() if study.movable]
-DATA = sorted({recipe.build().data for _, recipe in recipes.items()})
+SHORT = ["--steps", "4", "--device", "cpu", "--data", "digits", "--seeds", "0"]
 
 
-@functools.cache
-def plan(name: str, *seeds: int, budget: str = "quick", stand_in: str | None = None) -> list[Planned]:
-    studies = [study for study in find_studies(name) if study.movable or stand_in is None]
-    return plan_runs(studies, seeds or (0,), Budget.parse(budget), Path("out"), stand_in=stand_in)
+def accuracies(out: Path) -> dict[str, float | None]:
+    files = sorted((out / "results").glob("*.json"))
+    return {file.stem: json.loads(file.read_text())["accuracy"]["last weights"] for file in files}
 
 
-def unnamed(run: Planned) -> Config:
-    return run.config.replace(name="any")
+def use(monkeypatch: pytest.MonkeyPatch, *trials: Trial) -> None:
+    """Let table1 consist of these trials."""
+    rows = tuple(Row(trial.name, (Cell({}, trial),)) for trial in trials)
+    monkeypatch.setitem(paper.STUDIES, "table1", Study("table1", "Table 1", "Some runs.", rows))
 
 
-@pytest.mark.parametrize("stand_in", [None, "digits-40"])
-@pytest.mark.parametrize("budget", BUDGETS)
-def test_a_grid_has_each_run_once(budget: str, stand_in: str | None) -> None:
-    runs = plan("all", 0, 1, budget=budget, stand_in=stand_in)
-    assert len({run.name for run in runs}) == len(runs)
-    assert len({repr(unnamed(run)) for run in runs}) == len(runs)
-    assert {run.folder for run in runs} == {Path("out/runs") / run.name for run in runs}
-
-
-@pytest.mark.parametrize("budget", BUDGETS)
-def test_a_grid_leaves_no_trial_out(budget: str) -> None:
-    planned = [repr(unnamed(run)) for run in plan("all", 4, budget=budget)]
-    wanted = {repr(Budget.parse(budget).apply(trial, 4).replace(name="any")) for trial in ALL_TRIALS}
-    assert set(planned) == wanted
-
-
-def test_a_name_tells_recipe_trial_steps_and_seed() -> None:
-    names = [run.name for run in plan("table5", 7, budget="full")]
-    assert names == [
-        "cifar10-40-ncue-num-307200-seed7",
-        "cifar10-40-normatch-307200-seed7",
-        "cifar10-40-normatch-1048576-seed7",
-    ]
-    assert [run.name for run in plan("table5", 7, stand_in="digits-40")] == [
-        "digits-40-ncue-num-60-seed7",
-        "digits-40-normatch-60-seed7",
-    ]
-
-
-@pytest.mark.parametrize("data", DATA)
-def test_a_name_means_the_same_run_whatever_else_is_planned(data: str) -> None:
-    recipe, _ = stand_in_for(data, MOVABLE)
-    for budget in ("full", "20480steps"):
-        own = {run.name: unnamed(run) for run in plan("all", budget=budget)}
-        for run in plan("all", budget=budget, stand_in=recipe):
-            assert unnamed(run) == own.get(run.name, unnamed(run)), run.name
-
-
-def test_seeds_come_one_after_the_other_each_in_the_order_of_the_tables() -> None:
-    runs = plan("table1", 2, 0, 1)
-    assert [run.config.seed for run in runs] == [2] * 4 + [0] * 4 + [1] * 4
-    assert [run.trial.name for run in runs] == ["fixmatch", "ncue", "ncue-drop", "ncue-num"] * 3
-    assert all(run.recipe == "cifar10-40" for run in runs)
-    seeds = [run.config.seed for run in plan("all", 2, 0)]
-    assert seeds == sorted(seeds, reverse=True)
-
-
-def test_minutes_give_each_recipe_its_steps() -> None:
-    in_time = {recipe: 1000 * i for i, recipe in enumerate(recipes.names(), 1)}
-    runs = plan_runs(find_studies("table6"), [0], Budget.parse("5"), Path(), steps_in_time=in_time)
-    assert {run.recipe: run.config.steps for run in runs} == {
-        recipe: in_time[recipe] for recipe in in_time if any(run.recipe == recipe for run in runs)
-    }
-    assert len(runs) == 14
-
-
-def test_where_to_train_goes_into_every_config(tmp_path: Path) -> None:
-    runs = plan_runs(find_studies("table7"), [0], Budget.parse("full"), Path(), device="cpu", data_root=tmp_path)
-    assert [(run.config.device, run.config.data_root) for run in runs] == [("cpu", tmp_path)] * 2
-
-
-def test_a_run_says_how_far_it_is(tmp_path: Path) -> None:
-    (run,) = plan_runs(find_studies("figure3"), [0], Budget.parse("20480steps"), tmp_path)
-    assert (run.begun, run.finished, run.steps_done()) == (False, False, 0)
-    (run.folder / "checkpoint").mkdir(parents=True)
-    (run.folder / "config.json").touch()
-    assert (run.begun, run.finished, run.steps_done()) == (True, False, 0)
-    (run.folder / "result.json").touch()
-    assert (run.begun, run.finished, run.steps_done()) == (True, True, 20480)
-
-
-def test_without_other_data_nothing_stands_in() -> None:
-    assert stand_in_for(None, find_studies("all")) == (None, tuple(STUDIES.values()))
-
-
-def test_a_stand_in_takes_what_is_about_the_method() -> None:
-    recipe, studies = stand_in_for("digits", find_studies("all"))
-    assert recipe == "digits-40"
-    assert {study.name for study in STUDIES.values()} - {study.name for study in studies} == {
-        *("table6", "table7", "fast")
+def test_a_plan_has_each_run_once_by_seed(tmp_path: Path) -> None:
+    planned = plan("all", data="digits", seeds=(4, 2), steps=30, device="cpu", out=tmp_path)
+    names = [run.name for run in planned.runs]
+    assert len(set(names)) == len(names)
+    assert [run.config.seed for run in planned.runs] == [4] * (len(names) // 2) + [2] * (len(names) // 2)
+    assert {run.config.steps for run in planned.runs} == {30}
+    assert {run.whole for run in planned.runs} == {600}
+    assert not (tmp_path / "runs").exists()
+    only = plan("all", data="digits", only=("no-stop", "1e-7"), device="cpu", out=tmp_path)
+    assert {run.name.rpartition("-seed")[0] for run in only.runs} == {
+        "digits-40-no-stop-600",
+        "digits-40-lambda-1e-7-600",
     }
 
 
-def test_a_study_of_one_data_set_may_be_given_it() -> None:
-    assert stand_in_for("cifar10", find_studies("fast")) == (None, find_studies("fast"))
-    with pytest.raises(UserError, match="fast is about its own data"):
-        stand_in_for("digits", find_studies("fast"))
+def test_a_table_is_filled_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table3", *SHORT, "--out", str(tmp_path)]
+    assert main([*command, "--dry-run"]) == 0
+    assert re.search(r"digits-40-no-stop-4 +0 +4 +0.7% +0 from step 0", capsys.readouterr().out)
+    assert not list(tmp_path.iterdir())
+    assert main(command) == 0
+    assert "0 of 2 runs left" in capsys.readouterr().out
+    links = re.findall(r"\]\((results/[^)]*)\)", (tmp_path / "results.md").read_text())
+    assert len(links) == 2
+    assert all((tmp_path / link).is_file() for link in links)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file() and "runs" in file.parts}
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert before == {file: file.stat().st_mtime_ns for file in before}
+    assert [(run["steps"], run["whole"], run["steps_done"], run["ended"]) for run in found["runs"]] == [
+        (4, 600, 4, True)
+    ] * 2
+    first, second = found["tables"]["table3"]["cells"]
+    share = accuracies(tmp_path)["digits-40-no-stop-4-seed0"]
+    assert share is not None
+    assert second["ours"][0]["accuracy"] == [100 * share]
+    (gain,) = found["tables"]["table3"]["gains"]
+    assert gain["each"] == [second["ours"][0]["accuracy"][0] - first["ours"][0]["accuracy"][0]]
 
 
-@pytest.mark.parametrize("data", DATA)
-def test_a_stand_in_has_as_few_labels_as_there_are_recipes_for(data: str) -> None:
-    found, studies = stand_in_for(data, find_studies("all"))
-    configs = {name: recipe.build() for name, recipe in recipes.items() if recipe.build().data == data}
-    fewest = min((config.labels for config in configs.values() if config.labels), default=None)
-    assert configs[found or "cifar10-40"].labels == fewest
-    assert list(studies) == MOVABLE
+def test_a_stopped_grid_continues_to_the_same_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    command = ["reproduce", "table3", *SHORT, "--steps", "24"]
+    assert main([*command, "--out", str(whole)]) == 0
+
+    class Interrupting(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            if step >= 10:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grid, "Lines", lambda name: (Interrupting if "no-stop" in name else Lines)(name))
+        assert main([*command, "--out", str(stopped)]) != 0
+    assert list(accuracies(stopped)) == ["digits-40-ncue-num-24-seed0"]
+    (left,) = plan("table3", steps=24, seeds=(0,), data="digits", device="cpu", out=stopped).left
+    assert 0 < left.steps_done() < 24
+    capsys.readouterr()
+    assert main([*command, "--out", str(stopped)]) == 0
+    assert accuracies(stopped) == accuracies(whole)
 
 
-def test_a_recipe_stands_in_by_name() -> None:
-    found, studies = stand_in_for(None, find_studies("all"), "svhn-40")
-    assert found == "svhn-40"
-    assert list(studies) == MOVABLE
-    (config,) = (run.config for run in plan("table1", 3, budget="full", stand_in=found) if run.trial.name == "ncue-num")
-    other = recipes.get(found).build()
-    assert (config.backbone, config.steps, config.optim, config.labels, config.seed) == (
-        *(other.backbone, 300 * other.epoch, other.optim, 40),
-        3,
-    )
-    settings = to_json(config)["settings"]
-    assert (settings["passes"], settings["pseudo_label"]) == ("joint", "onehot")
-    assert stand_in_for(None, find_studies("table1"), "cifar10-40") == (None, find_studies("table1"))
+def test_minutes_stop_it_and_say_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table3", *SHORT, "--steps", "600", "--out", str(tmp_path), "--minutes", "0.02"]
+    assert main(command) == 0
+    assert "2 of 2 runs left" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("data", "name", "recipe", "said"),
-    [
-        ("digits", "table1", "digits-40", "data is 'digits' and recipe 'digits-40': give one of them"),
-        (None, "table6", "digits-40", "table6 is about its own recipes, not digits-40: leave --recipe out"),
-        (None, "table6", "cifar10-40", "table6 is about its own recipes, not cifar10-40: leave --recipe out"),
-        (None, "table1", "digits-4", "unknown recipe 'digits-4'"),
-        (
-            *(None, "table1", "cifar10-40-fast"),
-            r"'cifar10-40-fast' cannot stand in for table1, where ncue has other settings \(settings.decide_after is "
-            r"0.6, .+\): choose another recipe, such as cifar10-40",
-        ),
-    ],
-)
-def test_a_recipe_that_cannot_stand_in(data: str | None, name: str, recipe: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        stand_in_for(data, find_studies(name), recipe)
+def test_a_run_that_diverges_is_a_result_and_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Trial("broken", settings={"flow_lr": 1e30, "flow_ramp": 0}), Trial("normatch"))
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "table1", *SHORT, "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    assert "1 of 2 runs failed: digits-40-broken-4-seed0" in capsys.readouterr().err
+    found = accuracies(tmp_path)
+    assert found["digits-40-broken-4-seed0"] is None
+    assert found["digits-40-normatch-4-seed0"] is not None
+    assert "[diverged](results/digits-40-broken-4-seed0.json)" in (tmp_path / "results.md").read_text()
+    assert plan("table1", steps=4, seeds=(0,), data="digits", out=tmp_path).left == []
 
 
-@pytest.mark.parametrize("recipe", sorted({*recipes.names()} - {"cifar10-40-fast"}))
-def test_every_other_recipe_can_stand_in(recipe: str) -> None:
-    found, studies = stand_in_for(None, find_studies("all"), recipe)
-    assert found == (None if recipe == "cifar10-40" else recipe)
-    assert list(studies) == MOVABLE
+def test_a_finished_run_without_a_result_gets_one(tmp_path: Path) -> None:
+    planned = plan("figure3", steps=2, seeds=(0,), data="digits", device="cpu", out=tmp_path)
+    assert planned.train(print) == []
+    (file,) = (tmp_path / "results").glob("*.json")
+    before = file.read_bytes()
+    file.unlink()
+    assert planned.train(print) == []
+    assert file.read_bytes() == before
+    assert (tmp_path / "pictures/figure3-digits-40.svg").is_file()
 
 
-def test_the_papers_own_data_is_no_stand_in() -> None:
-    assert stand_in_for("cifar10", find_studies("table1")) == (None, find_studies("table1"))
+def test_a_result_of_other_settings_or_a_damaged_one_is_refused_before_training(tmp_path: Path) -> None:
+    planned = plan("table3", steps=2, seeds=(0,), only=("no-stop",), data="digits", device="cpu", out=tmp_path)
+    planned.train(print)
+    (file,) = (tmp_path / "results").glob("*.json")
+    text = file.read_text()
+    file.write_text(text.replace('"ema": 0.99', '"ema": 0.5'))
+    with pytest.raises(UserError, match="is of other settings than a run would have now"):
+        plan("table3", steps=2, seeds=(0,), data="digits", device="cpu", out=tmp_path)
+    file.write_text(text[:40])
+    other = plan("table4", steps=2, seeds=(1,), data="digits", device="cpu", out=tmp_path)
+    with pytest.raises(UserError, match=f"{file.name} is no result of a run"):
+        other.train(print)
+    assert not (tmp_path / "runs" / other.runs[0].name).exists()
 
 
-def test_data_that_cannot_stand_in_is_named() -> None:
-    with pytest.raises(UserError) as error:
-        stand_in_for("birds", find_studies("table1"))
-    assert all(word in str(error.value) for word in ("'birds'", *DATA))
-    for name in ("table6", "table7"):
-        with pytest.raises(UserError, match=rf"{name} is about its own data and cannot be trained on digits: leave"):
-            stand_in_for("digits", find_studies(name))
-
-
-def test_words_choose_runs() -> None:
-    runs = plan("table1", 0, 1)
-    assert keep(runs, []) == runs
-    assert [run.name for run in keep(runs, ["fixmatch"])] == [f"cifar10-40-fixmatch-1024-seed{s}" for s in (0, 1)]
-    assert keep(runs, ["ncue-drop", "seed1"]) == [run for run in runs if "drop" in run.name or run.config.seed == 1]
-
-
-@pytest.mark.parametrize(
-    ("words", "unknown"),
-    [(["mixmatch", "dash"], "mixmatch or dash"), (["ncue", "ncue-dorp"], "ncue-dorp"), (["ncue", ""], "''")],
-)
-def test_words_that_choose_nothing_are_named_with_what_there_is(words: list[str], unknown: str) -> None:
-    with pytest.raises(UserError) as error:
-        keep(plan("table1", 0, 1), words)
-    assert str(error.value) == (
-        f"no run is called {unknown}: there are cifar10-40-fixmatch-1024, cifar10-40-ncue-1024, "
-        "cifar10-40-ncue-drop-1024, cifar10-40-ncue-num-1024"
-    )
+def test_data_that_is_missing_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Trial("normatch", "cifar10-40"), Trial("normatch", "digits-40"))
+    where = ["--data-root", str(tmp_path), "--out", str(tmp_path / "grid")]
+    assert main(["reproduce", "table1", "--steps", "2", "--device", "cpu", "--seeds", "0", *where]) == 0
+    assert "cifar10-40 is left out: " in capsys.readouterr().out
+    assert list(accuracies(tmp_path / "grid")) == ["digits-40-normatch-2-seed0"]
+    use(monkeypatch, Trial("normatch", "cifar10-40"))
+    with pytest.raises(UserError, match="to try it without, add --data digits"):
+        plan("table1", data_root=tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from normatch.errors import UserError
-from normatch.recipes import cifar10_fast
+from normatch.recipes import cifar10_fast, recipes
 from normatch.reproduce.paper import STUDIES, Measure, Score, Trial, find_studies
 from tests.reproduce.conftest import ALL_TRIALS
 
@@ -101,39 +101,41 @@ def test_the_methods_of_tables_6_and_7_are_in_the_papers_order(printed: dict[str
         assert words[-len(ours) :] == list(ours)
 
 
-def test_figures_have_the_numbers_of_the_tables() -> None:
+def test_figures_and_controls_have_the_numbers_of_the_tables() -> None:
     def numbers_of(name: str) -> dict[tuple[str, int], float]:
-        rows = [row for row in STUDIES[name].rows if not row.elsewhere]
-        cells = [cell for row in rows for cell in row.cells if cell.trial and cell.paper]
+        cells = [cell for row in STUDIES[name].rows for cell in row.cells if cell.trial and cell.paper]
         return {(cell.trial.name, cell.trial.epochs): cell.paper["accuracy"].value for cell in cells if cell.trial}
 
     in_tables = numbers_of("table1") | numbers_of("table5")
     for name in ("figure3", "figure4", "figure5", "choices"):
-        found = numbers_of(name)
-        assert found
-        assert found.items() <= in_tables.items()
-    for name in ("figure3", "figure4"):  # the paper has no number of a run without a gradient through weak views
-        assert [bool(row.cells[0].paper) for row in STUDIES[name].rows] == [True, False]
-
-
-def test_the_fast_study_trains_its_recipe() -> None:
-    (trial,) = STUDIES["fast"].trials()
-    assert trial.config(3) == cifar10_fast(40, 3)
+        assert numbers_of(name).items() <= in_tables.items()
+    controls = numbers_of("controls")
+    same = {"shared-fixmatch": "fixmatch", "shared-ncue-num": "ncue-num", "shared": "normatch"}
+    assert controls == {(name, 300): in_tables[there, 300] for name, there in same.items()}
 
 
 @pytest.mark.parametrize("trial", ALL_TRIALS, ids=lambda trial: f"{trial.recipe}-{trial.name}-{trial.epochs}")
-def test_every_trial_is_a_run(trial: Trial) -> None:
+def test_every_trial_is_a_run_that_can_be_shortened(trial: Trial) -> None:
     config = trial.config(0)
-    assert config.steps == trial.epochs * config.epoch
-    assert trial.config(0, most_epochs=7).steps == 7 * config.epoch
-    assert trial.config(0, most_epochs=10**6) == config
+    assert config.steps == min(trial.epochs * config.epoch, recipes.get(trial.recipe).build().steps)
+    assert trial.config(0, 10**8) == config
+    short = trial.config(0, 10_240)
+    assert (short.steps, short.settings) == (10_240, config.settings)
+    # As many epochs as the paper's analysis, or as there are.
+    assert short.steps / short.epoch == pytest.approx(min(300, config.steps / config.epoch), rel=0.02)
+    assert short.steps / (short.evaluate_every or 1) >= 20
     config.check()
+
+
+def test_beyond_300_epochs_the_whole_schedule_is_scaled() -> None:
+    config = Trial("normatch", epochs=1024).config(0, 600 * 1024)
+    assert (config.steps, config.epoch) == (600 * 1024, 600)
 
 
 @pytest.mark.parametrize("name", [study.name for study in STUDIES.values() if study.movable])
 def test_another_data_set_can_stand_in(name: str) -> None:
     for trial in STUDIES[name].trials():
-        here, there = trial.config(3), trial.config(3, "digits-40")
+        here, there = trial.config(3), trial.config(3, None, "digits-40")
         assert (there.data, there.steps, there.seed) == ("digits", 600, 3)
         assert (there.method, there.settings) == (here.method, here.settings)
 
@@ -144,18 +146,12 @@ def test_a_name_means_one_thing_and_one_thing_has_one_name() -> None:
     assert len({(recipe, meant) for recipe, _, meant in named}) == len(named)
 
 
-def test_all_views_go_through_the_network_together_but_where_that_is_the_question() -> None:
-    for trial in ALL_TRIALS:
-        settings = dataclasses.asdict(trial.config(0, "digits-40").settings)
-        assert settings["passes"] == ("shared" if trial.name == "shared" else "joint")
-
-
-def test_the_analysis_has_neither_alignment_nor_soft_pseudo_labels() -> None:
-    for name in ("table1", "table2", "table3", "table4", "figure5"):
-        for trial in STUDIES[name].trials():
-            if trial.method == "normatch":
-                settings = dataclasses.asdict(trial.config(0).settings)
-                assert (settings["pseudo_label"], settings["alignment"]) == ("onehot", False), trial.name
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "figure3", "figure4", "figure5"])
+def test_the_analysis_has_neither_alignment_nor_soft_pseudo_labels(name: str) -> None:
+    for trial in STUDIES[name].trials():
+        settings = dataclasses.asdict(trial.config(0).settings)
+        assert (settings["pseudo_label"], settings["alignment"]) == ("onehot", False), trial.name
+        assert settings["passes"] == "joint"
 
 
 def test_the_rows_of_figure_5_are_their_weights() -> None:
@@ -163,6 +159,28 @@ def test_the_rows_of_figure_5_are_their_weights() -> None:
         (cell,) = row.cells
         assert cell.trial is not None
         assert dataclasses.asdict(cell.trial.config(0).settings)["num_weight"] == float(row.name.removeprefix("λ = "))
+
+
+def test_the_controls_differ_in_what_they_are_named_for() -> None:
+    study = STUDIES["controls"]
+    for column, (recipe, labels, steps) in enumerate((("cifar10-250", 250, 61_440), ("cifar10-40", 40, 307_200))):
+        trials = {row.name: row.cells[column].trial for row in study.rows}
+        found = {name: trial.config(1) for name, trial in trials.items() if trial is not None}
+        assert {(config.labels, config.steps) for config in found.values()} == {(labels, steps)}
+        assert {trial.recipe for trial in trials.values() if trial} == {recipe}
+        settings = {name: dataclasses.asdict(config.settings) for name, config in found.items()}
+        assert {each["passes"] for each in settings.values()} == {"shared"}
+        fixmatch = settings["FixMatch"]
+        assert settings["FixMatch with threshold 0"] == fixmatch | {"threshold": 0.0}
+        if "FixMatch + alignment" in settings:
+            assert settings["FixMatch + alignment"] == fixmatch | {"alignment": True}
+        assert settings["NorMatch, one-hot without alignment"]["alignment"] is False
+        assert settings["NorMatch, soft and aligned"]["alignment"] is True
+
+
+def test_the_fast_study_trains_its_recipe() -> None:
+    (trial,) = STUDIES["fast"].trials()
+    assert trial.config(3) == cifar10_fast(40, 3)
 
 
 @pytest.mark.parametrize("seed", [0, 3, 9])
@@ -186,6 +204,3 @@ def test_studies_are_rectangular_and_list_each_trial_once(name: str) -> None:
     assert {len(row.cells) for row in study.rows} == {len(study.columns)}
     listed = [(trial.recipe, trial.name, trial.epochs) for trial in study.trials()]
     assert len(set(listed)) == len(listed)
-    trained = [row for row in study.rows if not row.elsewhere]
-    cells = [cell.trial for row in trained for cell in row.cells if cell.trial is not None]
-    assert {(trial.recipe, trial.name, trial.epochs) for trial in cells} == set(listed)

@@ -1,4 +1,4 @@
-"""A run as one file, against the files of the run itself."""
+"""A run as one file, the cells that results may fill, gains and verdicts."""
 
 import json
 import shutil
@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from normatch.config import Config
 from normatch.errors import UserError
-from normatch.report.thinning import MOST_POINTS
-from normatch.reproduce.results import Result, _shortened, read_results, write_result
+from normatch.reproduce.paper import STUDIES
+from normatch.reproduce.results import Table, read_result, setting, verdict, write_result
 from normatch.training import train
 from normatch.training.run import Run
-
-MEAN = "mean of the last 20 evaluations"
-BEST = "best evaluation (chosen by the test set)"
+from tests.reproduce.conftest import make_result, trial_of
 
 
 @pytest.fixture(scope="module")
@@ -33,209 +29,150 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> Run:
 
 
 @pytest.fixture(scope="module")
-def written(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("results")
-    write_result(run, folder / "tiny.json", whole=88)
-    return folder
+def file(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("results") / "tiny.json"
+    write_result(run, path, whole=88)
+    return path
 
 
-@pytest.fixture(scope="module")
-def fields(written: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((written / "tiny.json").read_text())
-    return found
-
-
-@pytest.fixture(scope="module")
-def result(written: Path) -> Result:
-    (found,) = read_results(written)
-    return found
-
-
-def records(run: Run) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-
-
-def altered(run: Run, folder: Path, lines: list[dict[str, Any]]) -> Run:
-    """A copy of the run whose records are others."""
-    shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns("events", "checkpoint"))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return Run.open(folder)
-
-
-def test_the_accuracy_is_that_of_the_last_weights(run: Run, result: Result) -> None:
-    assert result.accuracy == json.loads((run.path / "result.json").read_text())["accuracy"]
-    assert result.failed is None
-
-
-def test_other_accuracies_are_named_for_what_they_are(run: Run, fields: dict[str, Any]) -> None:
-    seen = [record["test/accuracy"] for record in records(run) if "test/accuracy" in record]
+def test_a_result_is_what_the_run_says_of_itself(run: Run, file: Path) -> None:
+    fields, ended = json.loads(file.read_text()), json.loads((run.path / "result.json").read_text())
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    seen = [record["test/accuracy"] for record in records if "test/accuracy" in record]
     assert len(seen) == 22
     assert fields["accuracy"] == {
-        "last weights": run.accuracy,
-        MEAN: pytest.approx(np.mean(seen[2:])),
+        "last weights": ended["accuracy"],
+        "mean of the last 20 evaluations": pytest.approx(np.mean(seen[2:])),
         "evaluations in that mean": 20,
-        BEST: max(seen),
+        "best evaluation (chosen by the test set)": max(seen),
     }
-
-
-def test_the_last_evaluations_are_not_the_thinned_ones(run: Run, tmp_path: Path) -> None:
-    seen = np.random.default_rng(0).uniform(size=2 * MOST_POINTS + 7)
-    lines = [{"step": step, "test/accuracy": share} for step, share in enumerate(seen.tolist(), 1)]
-    write_result(altered(run, tmp_path / "copy", lines), tmp_path / "copy.json", 1000)
-    found = json.loads((tmp_path / "copy.json").read_text())
-    assert found["accuracy"][MEAN] == pytest.approx(seen[-20:].mean())
-    assert found["accuracy"][BEST] == seen.max()
-    assert len(found["curves"]["test/accuracy"]) <= MOST_POINTS
-
-
-def test_who_was_labelled_is_told(run: Run, fields: dict[str, Any]) -> None:
-    split = json.loads((run.path / "split.json").read_text())
-    assert fields["labelled"] == split["labelled"]
-    assert len(set(fields["labelled"])) == fields["labels"] == 40
-    assert fields["unlabelled"] == len(run.split.unlabelled)
-
-
-def test_the_circumstances_are_the_runs(run: Run, fields: dict[str, Any], result: Result) -> None:
-    ended = json.loads((run.path / "result.json").read_text())
     for name in ("evaluated_on", "n", "method", "seed", "steps", "seconds", "hardware", "versions", "date"):
         assert fields[name] == ended[name]
     assert fields["schedule"] == {"steps": 22, "whole": 88, "share": 0.25}
-    assert result.torch == ended["versions"]["torch"]
-    assert (result.hardware, result.date, result.seconds) == (ended["hardware"], ended["date"], ended["seconds"])
-    assert (result.seed, result.path.name) == (0, "tiny.json")
+    assert fields["labelled"] == run.split.labelled.tolist()
+    assert fields["unlabelled"] == len(run.split.unlabelled)
+    weights = {name: w for name, w in load_file(run.path / "model.safetensors").items() if "auxiliary" in name}
+    assert fields["auxiliary"]["weights"] == sum(w.size for w in weights.values())
+    result = read_result(file)
+    assert (result.accuracy, result.failed, result.torch) == (ended["accuracy"], None, ended["versions"]["torch"])
+    for name in ("loss", "test/accuracy", "pseudo/confident"):
+        recorded = [(r["step"], r[name]) for r in records if r.get(name) is not None]
+        assert [step for step, _ in result.curves[name]] == [step for step, _ in recorded]
+        assert [v for _, v in result.curves[name]] == pytest.approx([value for _, value in recorded], rel=1e-4)
+    assert result.value("confident") == 100 * result.curves["pseudo/confident"][-1][1]
 
 
-def test_where_the_data_lies_is_nobodys_business(run: Run, written: Path, result: Result) -> None:
-    assert run.config.data_root is not None
+def test_where_the_data_is_stored_is_left_out(run: Run, file: Path) -> None:
     assert "data-lies-here" in (run.path / "config.json").read_text()
-    assert "data-lies-here" not in (written / "tiny.json").read_text()
-    assert result.config == run.config.replace(data_root=None)
+    assert "data-lies-here" not in file.read_text()
+    assert read_result(file).config == run.config.replace(data_root=None)
 
 
-def test_curves_are_the_records_to_the_last_step(run: Run, result: Result) -> None:
-    assert {"loss", "test/accuracy", "pseudo/trusted", "pseudo/confident"} <= result.curves.keys()
-    for name, curve in result.curves.items():
-        recorded = [(r["step"], r[name]) for r in records(run) if r.get(name) is not None]
-        assert [step for step, _ in curve] == [step for step, _ in recorded]
-        assert [value for _, value in curve] == pytest.approx([value for _, value in recorded], rel=1e-4)
-    assert all(result.curves[name][-1][0] == 22 for name in ("loss", "test/accuracy", "pseudo/trusted"))
-    assert result.confident == result.curves["pseudo/confident"][-1][1]
-
-
-def test_what_is_no_finite_number_is_on_no_curve(run: Run, tmp_path: Path) -> None:
-    lines: list[dict[str, Any]] = [
-        {"step": 1, "loss": 2.0, "pseudo/confident": 0.25, "pseudo/classes": [0.5, 0.5]},
-        {"step": 2, "loss": float("nan"), "pseudo/confident": 0.75},
-        {"step": 3, "loss": float("inf"), "pseudo/confident": None},
-    ]
-    write_result(altered(run, tmp_path / "copy", lines), tmp_path / "copy.json", 22)
-    (found,) = read_results(tmp_path)
-    assert found.curves == {"loss": [(1, 2.0)], "pseudo/confident": [(1, 0.25), (2, 0.75)]}
-    assert found.confident == 0.75
-
-
-def test_weights_are_those_of_the_auxiliary_classifiers(run: Run, result: Result) -> None:
-    tensors = {n: t for n, t in load_file(run.path / "model.safetensors").items() if n.startswith("auxiliary.")}
-    assert result.weights == sum(tensor.size for tensor in tensors.values())
-    assert result.products == sum(tensor.size for tensor in tensors.values() if tensor.ndim == 2)
-
-
-def test_a_method_without_a_second_classifier_has_no_such_weights(tmp_path: Path, tiny_config: Config) -> None:
-    ended = train(tiny_config.replace(method="supervised", steps=1), tmp_path / "supervised")
-    write_result(ended, tmp_path / "supervised.json", 1)
-    (found,) = read_results(tmp_path)
-    assert (found.weights, found.products, found.confident) == (0, 0, None)
-
-
-def test_a_run_that_broke_off_has_failed_and_reached_nothing(run: Run, tmp_path: Path) -> None:
-    cut = altered(run, tmp_path / "cut", [*records(run)[:9], {"step": 10, "seconds": 7.5, "loss": None}])
-    for name in ("result.json", "model.json", "model.safetensors", "predictions.csv"):
-        (cut.path / name).unlink()
-    warnings = [
-        {"name": "few-labels", "step": 0, "message": "few labels", "remedy": "label more"},
-        {"name": "not-finite", "step": 10, "message": "loss is not finite", "remedy": "less speed"},
-    ]
-    (cut.path / "warnings.json").write_text(json.dumps(warnings))
-    write_result(cut, tmp_path / "cut.json", 22)
-    (found,) = read_results(tmp_path)
-    assert found.failed == "step 10: loss is not finite"
-    assert (found.accuracy, found.weights, found.products) == (None, None, None)
-    assert found.seconds == 7.5
-    fields = json.loads((tmp_path / "cut.json").read_text())
-    seen = [record["test/accuracy"] for record in records(run)[:9]]
-    assert fields["steps"] == 10
-    assert fields["accuracy"] == {
-        "last weights": None,
-        MEAN: pytest.approx(np.mean(seen)),
-        "evaluations in that mean": 9,
-        BEST: max(seen),
-    }
-    assert fields["warnings"] == ["few-labels at step 0", "not-finite at step 10"]
-
-
-def test_results_are_read_by_name(written: Path, tmp_path: Path) -> None:
-    for name in ("b", "a", "c"):
-        shutil.copy(written / "tiny.json", tmp_path / f"{name}.json")
-    (tmp_path / "notes.md").touch()
-    assert [found.path.name for found in read_results(tmp_path)] == ["a.json", "b.json", "c.json"]
-    assert read_results(tmp_path / "nowhere") == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", "{}", '{"name": "x"}', '"words"', "\ufeff{}"])
-def test_a_foreign_file_is_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "foreign.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError) as error:
-        read_results(tmp_path)
-    assert str(tmp_path / "foreign.json") in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_diverged_run_is_a_result_without_an_accuracy(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "copy", ignore=shutil.ignore_patterns("result.json", "events"))
+    alarm = {"name": "not-finite", "step": 7, "message": "loss is not finite", "remedy": "train slower"}
+    (tmp_path / "copy" / "warnings.json").write_text(json.dumps([alarm]))
+    write_result(Run(tmp_path / "copy"), tmp_path / "copy.json", 88)
+    result = read_result(tmp_path / "copy.json")
+    assert (result.failed, result.accuracy, result.value("accuracy")) == ("step 7: loss is not finite", None, None)
 
 
 @pytest.mark.parametrize(
-    "damage",
+    "changes", [{"accuracy": {"last weights": 94.1}}, {"accuracy": {"last weights": -0.1}}, {"config": {"a": 1}}]
+)
+def test_a_file_that_is_no_result_is_named(file: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(UserError, match=r"damaged\.json is no result of a run"):
+        read_result(damaged)
+    damaged.write_text('{"a')
+    with pytest.raises(UserError, match=r"damaged\.json is no result of a run"):
+        read_result(damaged)
+
+
+ELSEWHERE = {"device": "cpu", "precision": "float32", "data_root": Path("x"), "evaluate_every": 7}
+OTHERS: list[dict[str, Any]] = [{"batch": 32}, {"ema": 0.9}, {"epoch": 8}, {"backbone": "wrn-28-8"}, {"labels": 250}]
+
+
+def test_only_results_of_the_cells_own_config_fill_it() -> None:
+    trial, other = trial_of("table1", 1), trial_of("table1", 3)
+    own = [make_result(trial, seed, change=ELSEWHERE, steps=2048) for seed in (1, 0)]
+    foreign = [make_result(trial, 2, steps=2048, change=change) for change in OTHERS]
+    table = Table(STUDIES["table1"], [*own, *foreign, make_result(other, steps=2048)])
+    (answer,) = table.answers(trial)
+    assert answer.results == (own[1], own[0])
+    assert not answer.complete
+    assert {setting(result.config) for result in own}.isdisjoint(setting(result.config) for result in foreign)
+    assert table.answers(None) == []
+
+
+def test_answers_come_the_longest_first_and_one_a_seed() -> None:
+    trial = trial_of("table1", 0)
+    results = [make_result(trial, steps=steps) for steps in (20, None, 2048)]
+    answers = Table(STUDIES["table1"], results).answers(trial)
+    assert [(answer.steps, answer.complete) for answer in answers] == [(307_200, True), (2048, False), (20, False)]
+    with pytest.raises(UserError, match="are results of the same run and seed"):
+        Table(STUDIES["table1"], [results[0], results[0], make_result(trial, steps=20)]).answers(trial)
+
+
+def test_gains_are_paired_by_seed_over_the_first_row() -> None:
+    base, ncue = trial_of("table1", 0), trial_of("table1", 1)
+    results = [make_result(base, seed, 0.5 + 0.1 * seed, steps=20) for seed in (0, 1, 2)]
+    results += [make_result(ncue, seed, accuracy, steps=20) for seed, accuracy in ((2, 0.8), (0, 0.6), (5, 0.1))]
+    results += [make_result(ncue, 1, None, steps=20, failed="step 7"), make_result(ncue, 0, 0.9)]
+    (gain,) = Table(STUDIES["table1"], results).gains()
+    assert (gain.row, gain.steps, gain.whole) == ("FixMatch + NCUE", 20, 307_200)
+    assert sorted(gain.each) == pytest.approx([10, 10])
+    assert gain.paper == pytest.approx(92.78 - 87.77)
+    one = Table(STUDIES["table1"], [make_result(base, 0, 0.5), make_result(ncue, 0, 0.6)]).gains()[0]
+    assert one.mean == pytest.approx(10)
+    assert one.interval is None
+
+
+def test_controls_have_gains_in_each_column() -> None:
+    results = [make_result(trial_of("controls", row, column)) for row in (0, 3) for column in (0, 1)]
+    gains = Table(STUDIES["controls"], results).gains()
+    assert [(gain.column, gain.paper) for gain in gains] == [
+        (STUDIES["controls"].columns[0], None),
+        (STUDIES["controls"].columns[1], pytest.approx(93.41 - 87.77)),
+    ]
+
+
+def test_with_a_stand_in_no_row_is_there_twice() -> None:
+    results = [make_result(trial_of("table5", row), stand_in="digits-40") for row in (0, 1)]
+    table = Table(STUDIES["table5"], results, "digits-40")
+    # Its schedule has no 1,024 epochs: the row of these would ask what that of 300 has asked.
+    assert [row.name for row in table.rows] == ["without alignment", "with alignment"]
+    found = table.to_json()
+    assert [cell["paper"] for cell in found["cells"]] == [{}, {}]
+    assert [cell["ours"][0]["accuracy"] for cell in found["cells"]] == [[90.0], [90.0]]
+
+
+@pytest.mark.parametrize(
+    ("each", "claimed", "complete", "expected"),
     [
-        {"accuracy": 0.5},
-        {"accuracy": {"last weights": "0.9"}},
-        {"accuracy": {"last weights": 94.1}},
-        {"accuracy": {"last weights": float("nan")}},
-        {"seconds": None},
-        {"date": None},
-        {"hardware": 7},
-        {"curves": None},
-        {"curves": {"loss": [[1, "much"]]}},
-        {"curves": {"pseudo/confident": [[1, 82.31]]}},
-        {"curves": {"loss": [[1, 2.0, 3.0]]}},
-        {"curves": {"pseudo/confident": [[]]}},
-        {"config": []},
-        {"config": {"method": "nomatch"}},
-        {"config": {"speed": 1}},
-        {"versions": {}},
-        {"auxiliary": None},
+        ([], 5.0, True, "not run"),
+        ([5.0, 5.1, 4.9], 5.0, False, "open"),
+        ([5.0], 5.0, True, "open"),
+        ([5.0, 5.1, 4.9], 5.0, True, "supported"),
+        ([3.0, 3.1, 2.9], 5.0, True, "supported"),
+        ([2.0, 2.1, 1.9], 5.0, True, "contradicted"),  # above 0, but less than half of the claim
+        ([0.0, 0.3, -0.3], 5.0, True, "contradicted"),
+        ([9.0, -4.0, 5.0], 5.0, True, "open"),
+        ([-60.0, -61.0, -59.0], -64.0, True, "supported"),
+        ([-2.0, 1.0, 0.0], -64.0, True, "contradicted"),
     ],
 )
-def test_a_damaged_file_is_named(damage: dict[str, Any], fields: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "damaged.json").write_text(json.dumps(fields | damage))
-    with pytest.raises(UserError, match=r"damaged\.json is no result"):
-        read_results(tmp_path)
+def test_verdicts(each: list[float], claimed: float, complete: bool, expected: str) -> None:
+    assert verdict(each, claimed, complete=complete) == expected
 
 
-def test_a_missing_field_or_half_a_file_is_named(written: Path, fields: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "damaged.json"
-    for name in ("config", "failed", "accuracy", "curves", "auxiliary", "seconds", "date"):
-        path.write_text(json.dumps({n: value for n, value in fields.items() if n != name}))
-        with pytest.raises(UserError, match=name):
-            read_results(tmp_path)
-    whole = (written / "tiny.json").read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"damaged\.json"):
-        read_results(tmp_path)
-
-
-@given(st.integers(1, 5 * MOST_POINTS))
-def test_a_thinned_curve_is_even_and_has_its_end(count: int) -> None:
-    points = [(3 * i, 1 / (i + 1)) for i in range(count)]
-    kept = _shortened(points)
-    assert len(kept) <= MOST_POINTS
-    assert len(kept) >= min(count, MOST_POINTS / 2)
-    assert kept[-1][0] == points[-1][0]
-    assert len(set(np.diff([step for step, _ in kept]))) <= 1
-    assert dict(kept).items() <= {s: float(f"{v:.5g}") for s, v in points}.items()
+def test_results_in_the_repository_fill_the_cells_they_are_named_for() -> None:
+    folder = Path(__file__).parents[2] / "benchmarks" / "results" / "reproduce"
+    results = [read_result(path) for path in sorted(folder.glob("*.json"))]
+    tables = [Table(study, results) for study in STUDIES.values()]
+    found = {
+        result.path.name for t in tables for trial in t.study.trials() for a in t.answers(trial) for result in a.results
+    }
+    assert results
+    assert found == {result.path.name for result in results}

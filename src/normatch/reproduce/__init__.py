@@ -1,1 +1,1 @@
-"""Reproduce the paper's tables and figures by one command: plans, runs, results as JSON, and a page made from them."""
+"""Reproduce the paper: its tables as data, one resumable loop that trains what they need, pages from the results."""

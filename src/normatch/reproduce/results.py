@@ -1,38 +1,33 @@
-"""Results as JSON files, one per run: its config, hardware, accuracy and curves."""
+"""Results as JSON files, one a run, and what they say: the cells of a table, gains seed by seed, verdicts."""
 
 import json
 import math
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from normatch.config import Config, from_json, to_json
 from normatch.errors import UserError, reason
-from normatch.files import checked, read_json, replacing
+from normatch.files import read_json, replacing
 from normatch.nets.model import load_model
 from normatch.report.thinning import sampled
-from normatch.reproduce.budget import EVALUATIONS
+from normatch.reproduce.paper import EVALUATIONS, Measure, Row, Study, Trial
+from normatch.significance import mean_interval
 from normatch.training.diagnosis import NOT_FINITE
 from normatch.training.machine import stamp
 from normatch.training.run import Run
 from normatch.training.runtime import Runtime
 from normatch.training.train import MAY_DIFFER
 
-__all__ = ["Result", "question", "read_results", "write_result"]
+__all__ = ["Answer", "Gain", "Result", "Table", "diverged", "gain", "read_result", "setting", "verdict", "write_result"]
 
-NOT_IN_QUESTION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
-"""Config fields in which results for the same cell may differ: the seed, where a run is trained, how often it logs."""
+FREE = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
+"""Config fields in which results of the same cell may differ: the seed, where a run is trained, how often it logs."""
 
-
-FIELDS: dict[str, Any] = {
-    "failed": str | None,
-    "seconds": float,
-    "hardware": str,
-    "versions": dict[str, str],
-    "date": str,
-}
-"""Fields of a result file, and their types."""
+Verdict = Literal["supported", "contradicted", "open", "not run"]
 
 
 @dataclass(frozen=True)
@@ -45,96 +40,96 @@ class Result:
     """Why the run diverged, which is a result too; None if it did not."""
     accuracy: float | None
     """Accuracy of the final averaged weights."""
-    confident: float | None
-    """Share of pseudo-labels above 0.95 in the last record of training."""
-    weights: int | None
-    """Number of weights of the auxiliary classifiers."""
-    products: int | None
-    """Multiply-adds in matrix products of the auxiliary classifiers for one item."""
+    auxiliary: dict[str, int | None]
+    """Weights of the auxiliary classifiers, and their multiply-adds in matrix products for one sample."""
     seconds: float
     hardware: str
     torch: str
     date: str
     curves: dict[str, list[tuple[int, float]]]
 
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
     @cached_property
-    def question(self) -> str:
-        return question(self.config)
+    def setting(self) -> str:
+        return setting(self.config)
+
+    def value(self, measure: Measure) -> float | None:
+        """A measure in the paper's units, percent or millions; None if there is none."""
+        if measure in ("weights", "products"):
+            count = self.auxiliary[measure]
+            return None if count is None else count / 1e6
+        share = self.accuracy if measure == "accuracy" else self.last("pseudo/confident")
+        return None if share is None or self.failed else 100 * share
+
+    def last(self, curve: str) -> float | None:
+        """The last value of a curve; None if there is no such curve."""
+        return self.curves[curve][-1][1] if self.curves.get(curve) else None
 
 
-def question(config: Config) -> str:
-    """The config without the fields that may differ (NOT_IN_QUESTION): equal for results that answer the same cell."""
-    return repr({name: value for name, value in to_json(config).items() if name not in NOT_IN_QUESTION})
+def setting(config: Config) -> str:
+    """The config without the fields that may differ (FREE): equal for results of the same cell."""
+    return repr({name: value for name, value in to_json(config).items() if name not in FREE})
+
+
+def diverged(run: Run) -> str | None:
+    """At which step and how a run diverged; None if it did not."""
+    broken = next((warning for warning in run.warnings if warning["name"] == NOT_FINITE), None)
+    return None if run.finished or broken is None else f"step {broken['step']}: {broken['message']}"
 
 
 def write_result(run: Run, path: Path, whole: int) -> None:
     """Write the result of a finished or diverged run; ``whole`` is the number of steps of its whole schedule."""
     config, curves = run.config, _curves(run)
-    broken = next((warning for warning in run.warnings if warning["name"] == NOT_FINITE), None)
     ended = run.result if run.finished else _result_of_diverged(config, curves)
     seen = [value for _, value in curves.get(f"{ended['evaluated_on']}/accuracy", [])]
     split = run.split
     kept = ("evaluated_on", "n", "method", "seed", "labels", "steps", "seconds", "hardware", "versions", "date")
-    _write(
-        path,
-        {
-            "name": config.name,
-            # The location of the files is not part of the result.
-            "config": to_json(config) | {"data_root": None},
-            **{name: ended[name] for name in kept},
-            "schedule": {"steps": config.steps, "whole": whole, "share": config.steps / whole},
-            "failed": None if run.finished or broken is None else f"step {broken['step']}: {broken['message']}",
-            "accuracy": {
-                "last weights": ended["accuracy"],
-                f"mean of the last {EVALUATIONS} evaluations": _mean(seen[-EVALUATIONS:]),
-                "evaluations in that mean": len(seen[-EVALUATIONS:]),
-                "best evaluation (chosen by the test set)": max(seen, default=None),
-            },
-            "labelled": split.labelled.tolist(),
-            "unlabelled": len(split.unlabelled),
-            "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
-            "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
-            "curves": {name: _shortened(points) for name, points in curves.items()},
+    fields = {
+        "name": config.name,
+        # The location of the files is not part of the result.
+        "config": to_json(config) | {"data_root": None},
+        **{name: ended[name] for name in kept},
+        "schedule": {"steps": config.steps, "whole": whole, "share": config.steps / whole},
+        "failed": diverged(run),
+        "accuracy": {
+            "last weights": ended["accuracy"],
+            f"mean of the last {EVALUATIONS} evaluations": statistics.mean(seen[-EVALUATIONS:]) if seen else None,
+            "evaluations in that mean": len(seen[-EVALUATIONS:]),
+            "best evaluation (chosen by the test set)": max(seen, default=None),
         },
-    )
+        "labelled": split.labelled.tolist(),
+        "unlabelled": len(split.unlabelled),
+        "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
+        "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
+        # At most a few hundred points of a curve, with five significant digits.
+        "curves": {name: [(step, float(f"{v:.5g}")) for step, v in sampled(curve)] for name, curve in curves.items()},
+    }
+    # One line a field; json's indentation would give each point of a curve its own line.
+    lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
+    with replacing(path) as part:
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def read_results(folder: Path) -> list[Result]:
-    """All results in a folder, sorted by file name."""
-    return [_read(path) for path in sorted(folder.glob("*.json"))]
-
-
-def _read(path: Path) -> Result:
+def read_result(path: Path) -> Result:
+    """The result in a file; UserError if it holds none."""
     try:
-        found = checked(read_json(path), FIELDS)
-        confident = found["curves"].get("pseudo/confident") or [(0, None)]
+        found = read_json(path)
+        accuracy = found["accuracy"]["last weights"]
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            raise ValueError(f"accuracy is {accuracy!r} instead of a share from 0 to 1")
         return Result(
             path=path,
             config=from_json(Config, found["config"]),
             failed=found["failed"],
-            accuracy=_share("accuracy", found["accuracy"]["last weights"]),
-            confident=_share("pseudo/confident", confident[-1][1]),
-            weights=found["auxiliary"]["weights"],
-            products=found["auxiliary"]["products"],
+            accuracy=accuracy,
+            auxiliary=found["auxiliary"],
             seconds=found["seconds"],
             hardware=found["hardware"],
             torch=found["versions"]["torch"],
             date=found["date"],
             curves={name: [(int(step), float(value)) for step, value in c] for name, c in found["curves"].items()},
         )
-    except (AttributeError, IndexError, OSError, KeyError, TypeError, ValueError, UserError) as error:
+    except (AttributeError, OSError, KeyError, TypeError, ValueError, UserError) as error:
         raise UserError(f"{path} is no result of a run ({reason(error)}): move it elsewhere") from error
-
-
-def _share(name: str, value: Any) -> float | None:
-    """A share from 0 to 1, or None; ValueError for anything else, such as percent."""
-    if value is None or (isinstance(value, int | float) and 0 <= value <= 1):
-        return value
-    raise ValueError(f"{name} is {value!r} instead of a share from 0 to 1")
 
 
 def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
@@ -149,19 +144,10 @@ def _curves(run: Run) -> dict[str, list[tuple[int, float]]]:
 
 def _result_of_diverged(config: Config, curves: dict[str, list[tuple[int, float]]]) -> dict[str, Any]:
     """The fields of ``result.json`` for a diverged run, which has no such file."""
-    seconds = curves.get("seconds") or [(0, 0.0)]
-    return {
-        "accuracy": None,
-        "evaluated_on": "test" if "test/accuracy" in curves else None,
-        "n": 0,
-        "method": config.method,
-        "seed": config.seed,
-        "labels": config.labels,
-        "steps": seconds[-1][0],
-        "seconds": seconds[-1][1],
-        "hardware": Runtime.of(config).describe(),
-        **stamp(),
-    }
+    steps, seconds = (curves.get("seconds") or [(0, 0.0)])[-1]
+    about = {"method": config.method, "seed": config.seed, "labels": config.labels, "steps": steps, "seconds": seconds}
+    evaluated = {"accuracy": None, "evaluated_on": "test" if "test/accuracy" in curves else None, "n": 0}
+    return about | evaluated | {"hardware": Runtime.of(config).describe(), **stamp()}
 
 
 def _auxiliary(run: Run) -> dict[str, int]:
@@ -172,17 +158,156 @@ def _auxiliary(run: Run) -> dict[str, int]:
     }
 
 
-def _shortened(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most a few hundred of the points, with values rounded to five significant digits."""
-    return [(step, float(f"{value:.5g}")) for step, value in sampled(points)]
+@dataclass(frozen=True)
+class Answer:
+    """Our results for one cell at one number of steps, sorted by seed."""
+
+    steps: int
+    whole: int
+    """Steps of the whole schedule."""
+    results: tuple[Result, ...]
+
+    def __post_init__(self) -> None:
+        by_seed = {result.config.seed: result for result in self.results}
+        for result in self.results:
+            if (other := by_seed[result.config.seed]) is not result:
+                raise UserError(
+                    f"{result.path} and {other.path.name} are results of the same run and seed: move one elsewhere"
+                )
+
+    @property
+    def complete(self) -> bool:
+        """Whether the runs had the whole schedule: only these are compared with the paper."""
+        return self.steps == self.whole
+
+    def values(self, measure: Measure = "accuracy") -> list[float]:
+        """The values of the runs that did not diverge, in percent or millions."""
+        return [value for result in self.results if (value := result.value(measure)) is not None]
 
 
-def _write(path: Path, fields: dict[str, Any]) -> None:
-    """Write JSON with one line per field; json's indentation would give each point of a curve its own line."""
-    lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
-    with replacing(path) as part:
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+@dataclass(frozen=True)
+class Gain:
+    """Differences in accuracy between two rows, one per label seed that both have, at one number of steps."""
+
+    row: str
+    column: str
+    paper: float | None
+    steps: int
+    whole: int
+    each: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.each)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % confidence interval of the mean difference over all seeds, by Student's t."""
+        return mean_interval(self.each) if len(self.each) > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The gain, JSON-ready."""
+        return asdict(self) | {"mean": self.mean, "interval": self.interval}
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+@dataclass(frozen=True)
+class Table:
+    """A study, filled with those of the results whose config is the one that a cell asks for.
+
+    With ``stand_in``, runs of that recipe replace those of the study's own.
+    """
+
+    study: Study
+    results: Sequence[Result]
+    stand_in: str | None = None
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of the study; with a stand-in, without those whose configs equal those of an earlier row."""
+        if self.stand_in is None:
+            return list(self.study.rows)
+        different: dict[str, Row] = {}
+        for row in self.study.rows:
+            asked = [cell.trial and setting(cell.trial.config(0, None, self.stand_in)) for cell in row.cells]
+            different.setdefault(repr(asked), row)
+        return list(different.values())
+
+    def answers(self, trial: Trial | None) -> list[Answer]:
+        """The answers to a trial, the longest runs first."""
+        if trial is None:
+            return []
+        lengths = sorted({result.config.steps for result in self.results}, reverse=True)
+        whole = trial.config(0, None, self.stand_in).steps
+        found = []
+        for steps in lengths:
+            asked = setting(trial.config(0, steps, self.stand_in))
+            same = [result for result in self.results if result.config.steps == steps and result.setting == asked]
+            if same:
+                found.append(Answer(steps, whole, tuple(sorted(same, key=lambda result: result.config.seed))))
+        return found
+
+    def gains(self) -> list[Gain]:
+        """The gains of all rows over the first, column by column."""
+        first, *others = self.rows
+        return [found for row in others for j in range(len(self.study.columns)) for found in self._gains(first, row, j)]
+
+    def _gains(self, first: Row, row: Row, j: int) -> Iterator[Gain]:
+        for answer in self.answers(row.cells[j].trial):
+            for base in self.answers(first.cells[j].trial):
+                if base.steps == answer.steps and (found := gain(self.study, row, first, answer, base, j)):
+                    yield found
+
+    def to_json(self) -> dict[str, Any]:
+        """All cells, with the paper's numbers unless a recipe stands in, and the gains."""
+        cells = [
+            {
+                "row": row.name,
+                "column": column,
+                "paper": {} if self.stand_in else {name: asdict(score) for name, score in cell.paper.items()},
+                "ours": [self._in_numbers(answer) for answer in self.answers(cell.trial)],
+            }
+            for row in self.rows
+            for column, cell in zip(self.study.columns, row.cells, strict=True)
+        ]
+        return {"cells": cells, "gains": [gain.to_json() for gain in self.gains()]}
+
+    def _in_numbers(self, answer: Answer) -> dict[str, Any]:
+        return {
+            "steps": answer.steps,
+            "whole": answer.whole,
+            "seeds": [result.config.seed for result in answer.results],
+            "failed": [result.failed for result in answer.results],
+            "files": [result.path.name for result in answer.results],
+            **{measure: [result.value(measure) for result in answer.results] for measure in self.study.measures},
+        }
+
+
+def gain(study: Study, row: Row, over: Row, answer: Answer, base: Answer, column: int = 0) -> Gain | None:
+    """The gain of a row over another by their answers, paired by label seed; None if they share no seed."""
+    before = {result.config.seed: result.value("accuracy") for result in base.results}
+    each = [
+        reached - start
+        for result in answer.results
+        if (reached := result.value("accuracy")) is not None and (start := before.get(result.config.seed)) is not None
+    ]
+    papers = [one.cells[column].paper.get("accuracy") for one in (row, over)]
+    known = [score.value for score in papers if score is not None]
+    paper = known[0] - known[1] if len(known) == 2 else None
+    return Gain(row.name, study.columns[column], paper, answer.steps, answer.whole, tuple(each)) if each else None
+
+
+def verdict(each: Sequence[float], claimed: float, *, complete: bool) -> Verdict:
+    """What differences, one a label seed, say of a claimed gain (or loss, if negative).
+
+    Supported if the 95 % confidence interval excludes 0 in the claim's direction and the mean is at least half of the
+    claim; contradicted if the interval ends before half of it; else open, as are runs without the whole schedule.
+    """
+    if not each:
+        return "not run"
+    if not complete or len(each) < 2:
+        return "open"
+    sign = math.copysign(1.0, claimed)
+    low, high = mean_interval([sign * value for value in each])
+    if low > 0 and sign * statistics.mean(each) >= abs(claimed) / 2:
+        return "supported"
+    return "contradicted" if high < abs(claimed) / 2 else "open"

@@ -1,0 +1,205 @@
+"""Tables and figures as text, Markdown and SVG: the paper's numbers, ours, and the files with our results."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from normatch.files import replacing
+from normatch.report.charts import IntervalRow, Series, alone, interval_chart, line_chart
+from normatch.report.sections.curves import FIGURE_3, FIGURE_4
+from normatch.reproduce.paper import Cell, Measure, Score
+from normatch.reproduce.results import Answer, Gain, Result, Table
+from normatch.text import aligned, counted, markdown, percent
+
+__all__ = ["plain", "section", "signed", "write_page"]
+
+MEASURES: dict[Measure, str] = {
+    "accuracy": "accuracy",
+    "confident": "confident",
+    "weights": "weights (M)",
+    "products": "multiply-adds (M)",
+}
+
+STATED = {
+    "pseudo/trusted": "about 92",
+    "pseudo/confident": "about 85",
+    "pseudo/correct": "very near the trusted ones",
+    "pseudo/accuracy_trusted": "about 93",
+    "pseudo/accuracy_distrusted": "low",
+    "pseudo/accuracy_confident": "about 93",
+    "pseudo/weight_distrusted": "small",
+    "pseudo/uncertainty": "lower than the flow's",
+    "pseudo/uncertainty_auxiliary": "higher than the head's",
+    "pseudo/weight": "not given",
+}
+"""What Section 4.2 states about the ends of the curves of Figures 3 and 4, in percent."""
+
+
+def section(table: Table, results: str, pictures: Path) -> str:
+    """A study in Markdown, with links to the files in the folder ``results``, as the page sees it; a figure is drawn
+    into the folder ``pictures``. Cells without a run stay visibly empty."""
+    study, stand_in = table.study, table.stand_in
+    protocol = "CIFAR-10 with 40 labels, 300 epochs. " if study.movable else ""
+    if stand_in:
+        protocol = f"Trained on {stand_in} with its own schedule: no accuracy here is the paper's. "
+    parts = [f"## {study.title}", protocol + study.about]
+    drawn = _draw(table)
+    if drawn is not None:
+        picture, said = drawn
+        pictures.mkdir(parents=True, exist_ok=True)
+        file = pictures / f"{study.name}{f'-{stand_in}' if stand_in else ''}.svg"
+        with replacing(file) as part:
+            part.write_text(picture + "\n", encoding="utf-8")
+        parts += [f"![{study.title}]({pictures.name}/{file.name})", said]
+    parts.append(markdown(_lines(table, results)))
+    if gains := table.gains():
+        parts += [f"Over “{study.rows[0].name}”, label seed by label seed:", markdown(_gain_lines(table, gains))]
+    if made_on := _made_on(table):
+        parts.append(made_on)
+    alone_there = [row for row in study.rows if all(cell.trial is None for cell in row.cells)]
+    if alone_there and not stand_in:
+        rows = [[row.name, *(_score(cell.paper.get("accuracy")) for cell in row.cells)] for row in alone_there]
+        parts += ["In the paper alone:", markdown([["", *(column or "accuracy" for column in study.columns)], *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(table: Table) -> str:
+    """A study as text for a terminal."""
+    rows = [row[:-1] for row in _lines(table, "")]
+    lines = [f"{table.study.title}{f', on {table.stand_in}' if table.stand_in else ''}", *aligned(rows)]
+    if gains := table.gains():
+        lines += [
+            "",
+            f"over “{table.study.rows[0].name}”, label seed by label seed",
+            *aligned(_gain_lines(table, gains)),
+        ]
+    return "\n".join(lines)
+
+
+def write_page(path: Path, title: str, sections: Sequence[str]) -> Path:
+    """Write a page of sections."""
+    with replacing(path) as part:
+        part.write_text("\n".join([f"# {title}\n", *sections]), encoding="utf-8")
+    return path
+
+
+def signed(number: float) -> str:
+    # Adding 0.0 turns -0.0 into 0.0.
+    return f"{round(number, 2) + 0.0:+.2f}".replace("-", "−")
+
+
+def _lines(table: Table, results: str) -> list[list[str]]:
+    """A header, and a line for each cell that this package can answer and each number of steps that was run."""
+    study, stand_in = table.study, table.stand_in
+    several = len(study.columns) > 1
+    head = ["", *(["data, labels"] if several else [])]
+    for measure in study.measures:
+        name = "" if len(study.measures) == 1 else f"{MEASURES[measure]}, "
+        head += [f"{name}ours"] if stand_in else [f"{name}paper", f"{name}ours"]
+    difference = [] if stand_in else ["ours − paper"]
+    lines = [[*head, *difference, "n", "steps", "of the schedule", "each label seed"]]
+    for row in table.rows:
+        for column, cell in zip(study.columns, row.cells, strict=True):
+            if cell.trial is not None:
+                names = [row.name, column] if several else [row.name]
+                found: list[Answer | None] = [*table.answers(cell.trial)] or [None]
+                lines += [names + _line(table, cell, answer, results) for answer in found]
+    return lines
+
+
+def _line(table: Table, cell: Cell, answer: Answer | None, results: str) -> list[str]:
+    words = []
+    for measure in table.study.measures:
+        ours = [] if answer is None else answer.values(measure)
+        words += [] if table.stand_in else [_score(cell.paper.get(measure))]
+        words.append(_mean(ours, measure) if ours else "–")
+    reached, paper = [] if answer is None else answer.values(), cell.paper.get("accuracy")
+    if not table.stand_in:
+        # Less than the whole schedule says nothing about the paper's number.
+        compared = answer is not None and answer.complete and reached and paper is not None
+        words.append(signed(statistics.mean(reached) - paper.value) if compared and paper else "–")
+    if answer is None:
+        return [*words, "0", "–", "–", ""]
+    diverged = sum(result.failed is not None for result in answer.results)
+    n = f"{len(reached)}{f', {diverged} diverged' if diverged else ''}"
+    each = " ".join(_each(result, results) for result in answer.results)
+    return [*words, n, f"{answer.steps:,}", percent(answer.steps / answer.whole), each]
+
+
+def _each(result: Result, results: str) -> str:
+    reached = "diverged" if result.failed or result.accuracy is None else f"{100 * result.accuracy:.2f}"
+    return f"[{reached}]({results}/{result.path.name})"
+
+
+def _gain_lines(table: Table, gains: Sequence[Gain]) -> list[list[str]]:
+    several = len(table.study.columns) > 1
+    lines = [["", *(["data, labels"] if several else []), "paper", "ours", "95 % confidence interval", "n", "steps"]]
+    for gain in gains:
+        theirs = "–" if gain.paper is None or table.stand_in else signed(gain.paper)
+        interval = "–" if gain.interval is None else " to ".join(map(signed, gain.interval))
+        numbers = [theirs, signed(gain.mean), interval, str(len(gain.each)), f"{gain.steps:,}"]
+        lines.append([gain.row, *([gain.column] if several else []), *numbers])
+    return lines
+
+
+def _score(score: Score | None) -> str:
+    if score is None:
+        return "–"
+    return f"{score.value:.2f}" + ("" if score.spread is None else f" ± {score.spread:.2f}")
+
+
+def _mean(values: Sequence[float], measure: Measure) -> str:
+    digits = 3 if measure in ("weights", "products") else 2
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and digits == 2 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def _made_on(table: Table) -> str | None:
+    """Where and when the runs of a study were trained."""
+    answers = [answer for row in table.rows for cell in row.cells for answer in table.answers(cell.trial)]
+    used = [result for answer in answers for result in answer.results]
+    if not used:
+        return None
+    where = sorted({f"{result.hardware}, torch {result.torch}" for result in used})
+    days = sorted({result.date[:10] for result in used})
+    return f"Trained on {'; '.join(where)}; {days[0]}" + (f" to {days[-1]}." if len(days) > 1 else ".")
+
+
+def _draw(table: Table) -> tuple[str, str] | None:
+    """The picture of a figure and its numbers in Markdown; None for a table, or without results."""
+    name = table.study.name
+    if name == "figure5":
+        return _intervals(table)
+    return _curves(table, {"figure3": FIGURE_3, "figure4": FIGURE_4}[name]) if name in ("figure3", "figure4") else None
+
+
+def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tuple[str, str] | None:
+    """The curves of the first seed of the longest runs, and their ends next to what the paper states."""
+    ended = (r for answer in table.answers(table.study.trials()[0]) for r in answer.results if r.failed is None)
+    result = next((result for result in ended if "pseudo/trusted" in result.curves), None)
+    if result is None:
+        return None
+    names = {key: name.replace("{second}", "flow") for key, (name, _, _) in figure.items()}
+    series = [Series(names[key], result.curves[key], *figure[key][1:]) for key in figure if key in result.curves]
+    rows = [["at the end, percent", "paper", "ours"]]
+    for key, name in (names | {"pseudo/weight": "mean weight τ"}).items():
+        if (end := result.last(key)) is not None:
+            rows.append([name, "–" if table.stand_in else STATED[key], f"{100 * end:.1f}"])
+    said = f"Label seed {result.config.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
+    return alone(line_chart(table.study.title, series, shares=True, low=0, high=1), series), said
+
+
+def _intervals(table: Table) -> tuple[str, str] | None:
+    """Accuracy at each value of λ, at the number of steps for which most values have results (the larger in a tie)."""
+    found = [(row, answer) for row in table.rows for answer in table.answers(row.cells[0].trial) if answer.values()]
+    steps = [answer.steps for _, answer in found]
+    if not steps:
+        return None
+    chosen = max(set(steps), key=lambda n: (steps.count(n), n))
+    rows = []
+    for row, answer in found:
+        if answer.steps == chosen:
+            shares = [value / 100 for value in answer.values()]
+            rows.append(IntervalRow(row.name, statistics.mean(shares), (min(shares), max(shares)), "blue"))
+    said = f"{counted(chosen, 'step')}; a bar reaches from the worst label seed to the best, the dot is their mean."
+    return alone(interval_chart(table.study.title, rows)), said
