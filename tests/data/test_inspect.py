@@ -11,7 +11,7 @@ from normatch.cli import main
 from normatch.data.images import sheet as sheets
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
-from tests.data.images.test_likeness import crops, recompressed
+from tests.data.images.test_facts import crops, recompressed
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_nothing_is_touched(folder: Path) -> None:
 def test_text_names_what_is_wrong(folder: Path) -> None:
     text = describe(inspect(str(folder)))
     for part in (
-        "20 items, 10 labelled in 2 classes, 5 unlabelled, 5 test",
+        "20 samples, 10 labelled in 2 classes, 5 unlabelled, 5 test",
         "100×100",
         "empty.jpg: the file is empty",
         "1 × same pixels under two labels",
@@ -103,6 +103,20 @@ def test_text_names_what_is_wrong(folder: Path) -> None:
         "2 × look alike",
     ):
         assert part in text
+    assert text.endswith(f"\nnext: normatch train --data {folder} --on-bad-image skip")
+    assert describe(inspect("digits")).endswith("next: normatch list recipes")
+
+
+def test_names_cannot_steer_a_terminal_or_break_the_sheet(tmp_path: Path) -> None:
+    for i, photo in enumerate(crops(2)):
+        (tmp_path / f"c\x1b[2J\n{i}").mkdir()
+        photo.save(tmp_path / f"c\x1b[2J\n{i}" / "\x9b31m.png")
+        (tmp_path / f"c\x1b[2J\n{i}" / "\x1b]0;.png").write_text("")
+    report = inspect(str(tmp_path), sheet=tmp_path / "sheet.png")
+    text = describe(report)
+    assert set(text) & set(map(chr, [*range(32), *range(127, 160)])) == {"\n"}
+    assert r"c\x1b[2J\n0" in text
+    assert (tmp_path / "sheet.png").is_file()
 
 
 def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,13 +209,13 @@ def test_names_on_the_sheet_are_no_boxes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_one_is_not_many(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     Image.new("L", (9, 9)).save(tmp_path / "cat" / "1.png")
-    assert ": 1 item, 1 labelled in 1 class, 0 unlabelled" in describe(inspect(str(tmp_path)))
+    assert ": 1 sample, 1 labelled in 1 class, 0 unlabelled" in describe(inspect(str(tmp_path)))
 
 
 def test_other_kinds_of_data(tmp_path: Path) -> None:
     report = inspect("digits")
     assert (report["items"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})
-    assert "no unlabelled items" in report["remarks"][0]
+    assert "no unlabelled samples" in report["remarks"][0]
     x = np.random.default_rng(0).normal(size=(9, 4))
     x[8] = x[0]
     np.savez(tmp_path / "x.npz", x=x, y=np.array([0] * 7 + [-1, 1]))
@@ -239,4 +253,4 @@ def test_classes_of_which_there_is_no_item_are_named(tmp_path: Path) -> None:
     remarks = inspect(str(data))["remarks"]
     assert "only in the test set: c" in remarks
     assert "not in the test set: b" in remarks
-    assert "no item is labelled d, e: training needs labelled items of each class" in remarks
+    assert "no sample is labelled d, e: training needs labelled samples of each class" in remarks

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from normatch.data.images import worker
+from normatch.data.images import many
 from normatch.data.images.decode import Form, Header, open_upright
 from normatch.data.items import Files, Rows, find_items
 from normatch.errors import UserError
@@ -53,7 +53,7 @@ def test_no_more_than_two_batches_of_files_are_read_ahead(
         opened.append(path)
         return open_upright(path, form)
 
-    monkeypatch.setattr(worker, "open_upright", counted)
+    monkeypatch.setattr(many, "open_upright", counted)
     for done, _ in enumerate(Files(pictures * 20, SHAPE).batches(4), 1):
         assert len(opened) <= 4 * (done + 1)
     assert len(opened) == 100

@@ -9,8 +9,9 @@ from tyro.conf import Positional, arg
 from normatch.arguments import parse_action
 from normatch.bars import decoding, downloading
 from normatch.data import Reading, data_root, get, sources
-from normatch.data.images.cache import Cache, describe_cache
+from normatch.data.images import Cache
 from normatch.data.inspect import describe, inspect
+from normatch.text import counted
 
 __all__ = ["main"]
 
@@ -59,13 +60,14 @@ def inspect_(
     print(jsonlib.dumps(report) if json else describe(report))
 
 
-def cache_(clear: bool = False, json: bool = False) -> None:
-    """Show the decoded images that are kept, in $NORMATCH_CACHE or ~/.cache/normatch/decoded.
+def cache_(clear: bool = False) -> None:
+    """Show where decoded images are kept ($NORMATCH_CACHE or ~/.cache/normatch/decoded) and how much there is.
 
     Args:
         clear: Delete them all.
-        json: Print a JSON array with an object for each entry; with --clear, for each entry deleted.
     """
     cache = Cache()
-    rows = cache.clear() if clear else cache.listing()
-    print(jsonlib.dumps(rows) if json else describe_cache(cache.folder, rows, cleared=clear))
+    held = f"{counted(len(cache.entries()), 'entry', 'entries')}, {cache.size() / 1e6:,.1f} MB: {cache.folder}"
+    if clear:
+        cache.clear()
+    print(f"deleted {held}" if clear else held)

@@ -1,6 +1,7 @@
 """The cache of decoded images: reused while the files are the same, made anew when one changes or it is damaged."""
 
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,10 @@ import PIL
 import pytest
 from PIL import Image
 
-from normatch.data.images import FACTS, Cache, Decoded, cache_folder, decode_all
-from normatch.data.images import crew as crew_module
-from normatch.data.images.cache import describe_cache
-from normatch.data.images.worker import Result, Work, work
+from normatch.cli import main
+from normatch.data.images import Cache, Decoded, cache_folder, decode_all
+from normatch.data.images import cache as module
 from normatch.errors import UserError
-from normatch.locks import take
 from tests.data.original_formats import random_bytes
 
 
@@ -32,17 +31,10 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
 
 
-class Told(list[tuple[int, int]]):
-    """Remembers what it was told: nothing, where nothing was decoded."""
-
-    def __call__(self, done: int, total: int) -> None:
-        self.append((done, total))
-
-
 def read(paths: list[Path], cache: Cache, size: int | None = None) -> tuple[Decoded, bool]:
     """What was decoded, and whether it was decoded now."""
-    told = Told()
-    decoded = decode_all(paths, size=size, on_bad="skip", cache=cache, progress=told)
+    told: list[int] = []
+    decoded = decode_all(paths, size=size, on_bad="skip", cache=cache, progress=lambda done, total: told.append(done))
     return decoded, bool(told)
 
 
@@ -51,16 +43,6 @@ def assert_same(one: Decoded, other: Decoded) -> None:
     np.testing.assert_array_equal(one.facts, other.facts)
     np.testing.assert_array_equal(one.kept, other.kept)
     assert one.bad == other.bad
-
-
-def entries(cache: Cache) -> list[Path]:
-    return sorted(cache.folder.iterdir())
-
-
-def put(path: Path, content: bytes) -> None:
-    """Another file in its place: the one that was there may still be mapped."""
-    path.unlink()
-    path.write_bytes(content)
 
 
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -81,7 +63,10 @@ def test_the_second_reading_decodes_nothing(paths: list[Path], cache: Cache) -> 
     assert first.images.shape == (6, 9, 8, 3)
     assert len(first.bad) == 1
     assert sorted(paths[0].parent.iterdir()) == before
-    assert len(entries(cache)) == 1
+    assert cache.entries() == list(cache.folder.iterdir())
+    assert len(cache.entries()) == 1
+    for place in (cache.folder, *cache.entries()):
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700, "the pictures may be private"
 
 
 def test_pixels_are_mapped_and_may_be_written_without_harm(paths: list[Path], cache: Cache) -> None:
@@ -101,151 +86,72 @@ def test_unreadable_files_stop_a_reading_from_the_cache_too(paths: list[Path], c
     assert not read(paths, cache)[1], "what could be read was kept"
 
 
-def test_a_changed_added_or_removed_file_is_another_entry(paths: list[Path], cache: Cache) -> None:
+def test_a_changed_added_or_removed_file_is_another_entry(
+    paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read(paths, cache)
     assert read(paths[1:], cache)[1]
     assert read(paths[::-1], cache)[1]
-    extra = paths[0].with_name("9.png")
-    Image.fromarray(random_bytes(9, 8, 3)).save(extra)
-    assert read([*paths, extra], cache)[1]
     found = paths[0].stat()
     Image.fromarray(random_bytes(9, 8, 3)).save(paths[0])
     os.utime(paths[0], ns=(found.st_atime_ns, found.st_mtime_ns + 1))
     assert read(paths, cache)[1]
     assert not read(paths, cache)[1]
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are decoded."""
-    names: list[str] = []
-
-    def counted(piece: Work) -> Result:
-        names.extend(Path(path).name for path in piece.paths if piece.form)
-        return work(piece)
-
-    monkeypatch.setattr(crew_module, "work", counted)
-    return names
-
-
-def test_files_that_only_moved_are_not_decoded_again(paths: list[Path], cache: Cache, asked: list[str]) -> None:
-    """As when a picture gets a label; the entry that nothing can use any more is deleted."""
-    read(paths, cache)
-    small, _ = read(paths, cache, size=4)
-    asked.clear()
-    (paths[0].parent / "cat").mkdir()
-    moved = [paths[i].rename(paths[0].parent / "cat" / paths[i].name) for i in (1, 3)]
-    Image.fromarray(random_bytes(9, 8, 3)).save(paths[2])
-    extra = paths[0].with_name("9.png")
-    Image.fromarray(random_bytes(9, 8, 3)).save(extra)
-    now = [*moved, paths[0], extra, *paths[4:], paths[2]]
-    decoded, _ = read(now, cache)
-    assert sorted(asked) == ["2.png", "6.png", "9.png"], "new, changed or unreadable"
-    assert_same(decoded, decode_all(now, on_bad="skip"))
-    assert len(entries(cache)) == 2, "one of each size"
-    again, decoded_now = read(now, cache)
-    assert not decoded_now
-    assert_same(decoded, again)
-    asked.clear()
-    assert_same(read(now, cache, size=4)[0], decode_all(now, size=4, on_bad="skip"))
-    assert len(entries(cache)) == 2
-    assert len(small.images) == 6, "still mapped"
-
-
-def test_an_entry_that_may_be_used_again_stays(paths: list[Path], cache: Cache, asked: list[str]) -> None:
-    read(paths, cache)
-    asked.clear()
-    read(paths[:3], cache)
-    assert asked == [], "all of them were there"
-    assert len(entries(cache)) == 2
-    assert not read(paths, cache)[1]
-    extra = paths[0].with_name("9.png")
-    Image.fromarray(random_bytes(9, 8, 3)).save(extra)
-    read([*paths, extra], cache)
-    assert len(entries(cache)) == 1, "it has all that the others had"
-
-
-def test_a_file_that_was_absent_is_no_source(cache: Cache) -> None:
-    """Two files without a state are not the same file."""
-    form, facts = (2, 2, 1), np.zeros(2, FACTS)
-    with cache.writing("key", form) as part:
-        part.append(np.zeros((2, *form), np.uint8))
-        part.finish([("late.png", 0), ("there.png", 7)], facts, {}, source="", keep=True)
-    assert cache.known([0, 7], form)[1].tolist() == [-1, 1]
-
-
-def test_a_damaged_entry_is_no_source(paths: list[Path], cache: Cache) -> None:
-    read(paths, cache)
-    (entry,) = entries(cache)
-    content = bytearray(entry.read_bytes())
-    content[0] ^= 4
-    put(entry, bytes(content))
-    assert_same(read(paths[:5], cache)[0], decode_all(paths[:5]))
-
-
-def test_what_killed_processes_left_is_deleted(paths: list[Path], cache: Cache) -> None:
-    cache.folder.mkdir()
-    old, new, locked = (cache.folder / f".x-9x8x3.decoded.{i}.part" for i in range(3))
-    for path in (old, new, locked):
-        path.write_bytes(b"cut off")
-        os.utime(path, (0, 0) if path != new else None)
-    lock = take(locked)
-    assert lock is not None
-    with lock:
-        assert [Path(row["file"]) for row in cache.listing()] == [old, new]
-        read(paths, cache)
-        assert not old.exists()
-        assert new.exists(), "where there are no locks, another process may be writing it"
-        cache.clear()
-        assert entries(cache) == [locked]
-
-
-def test_what_is_being_written_is_left_alone(paths: list[Path], cache: Cache) -> None:
-    def clear(done: int, total: int) -> None:
-        assert cache.clear() == []
-
-    decode_all(paths, on_bad="skip", cache=cache, progress=clear)
-    assert not read(paths, cache)[1]
-
-
-def test_another_pillow_is_another_entry(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = cache.key(paths)
-    assert cache.key(paths) == key
     monkeypatch.setattr(PIL, "__version__", "0.0.0")
-    assert cache.key(paths) != key
+    assert read(paths, cache)[1]
 
 
-def test_another_size_is_another_entry_and_knows_the_sizes_seen(paths: list[Path], cache: Cache) -> None:
-    small, decoded = read(paths, cache, size=4)
-    assert decoded
-    assert small.images.shape == (6, 4, 4, 3)
+def test_another_size_is_another_entry(paths: list[Path], cache: Cache) -> None:
+    small, _ = read(paths, cache, size=4)
     own, decoded = read(paths, cache)
     assert decoded
-    assert own.images.shape == (6, 9, 8, 3)
+    assert (small.images.shape, own.images.shape) == ((6, 4, 4, 3), (6, 9, 8, 3))
     assert not read(paths, cache, size=4)[1]
     np.testing.assert_array_equal(small.facts, own.facts)
 
 
-@pytest.mark.parametrize("where", [0, 100, -500, -200, -30, -12, -1])
-def test_a_flipped_bit_anywhere_is_found_and_mended(paths: list[Path], cache: Cache, where: int) -> None:
+def test_headers_are_not_read_again(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(paths[:6], cache, size=4)
+    monkeypatch.setattr("normatch.data.images.many._headers", None)
+    assert read(paths[:6], cache)[0].images.shape == (6, 9, 8, 3)
+
+
+@pytest.mark.parametrize("name", ["pixels", "facts.npy", "entry.json"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
+def test_a_damaged_entry_is_found_and_mended(paths: list[Path], cache: Cache, name: str, damage: str) -> None:
     first, _ = read(paths, cache)
-    (entry,) = entries(cache)
-    content = bytearray(entry.read_bytes())
-    content[where] ^= 4
-    put(entry, bytes(content))
+    (entry,) = cache.entries()
+    content = (entry / name).read_bytes()
+    (entry / name).unlink()  # another file in its place: the one that was there is still mapped
+    if damage != "gone":
+        flipped = content[:-40] + bytes([content[-40] ^ 4]) + content[-39:]
+        (entry / name).write_bytes({"flip": flipped, "cut": content[:-1], "empty": b""}[damage])
     again, decoded = read(paths, cache)
     assert decoded
     assert_same(first, again)
     assert not read(paths, cache)[1]
 
 
-@pytest.mark.parametrize("length", [0, 5, 700, -1])
-def test_a_cut_entry_is_found_and_mended(paths: list[Path], cache: Cache, length: int) -> None:
-    first, _ = read(paths, cache)
-    (entry,) = entries(cache)
-    put(entry, entry.read_bytes()[:length])
-    assert_same(first, read(paths, cache)[0])
-    assert not read(paths, cache)[1]
+def test_those_used_last_are_kept(paths: list[Path], cache: Cache) -> None:
+    for i in range(module.KEPT):
+        read(paths, cache, size=i + 4)
+        os.utime(cache.entries()[0], (i, i))
+    read(paths, cache, size=4)  # used again
+    read(paths, cache, size=20)
+    assert len(cache.entries()) == module.KEPT
+    assert not read(paths, cache, size=4)[1]
+    assert read(paths, cache, size=5)[1]
+
+
+def test_what_killed_processes_left_is_deleted(paths: list[Path], cache: Cache) -> None:
+    for name, at in (("old", 0.0), ("new", None)):
+        part = cache.folder / f".part-{name}"
+        part.mkdir(parents=True)
+        (part / "pixels").write_bytes(b"cut off")
+        for place in (part / "pixels", part):
+            os.utime(place, at if at is None else (at, at))
+    read(paths, cache)
+    assert [part.name for part in cache.folder.glob(".part-*")] == [".part-new"], "it may be written now"
 
 
 def test_nothing_is_left_of_a_reading_that_fails(paths: list[Path], cache: Cache) -> None:
@@ -254,7 +160,7 @@ def test_nothing_is_left_of_a_reading_that_fails(paths: list[Path], cache: Cache
 
     with pytest.raises(KeyboardInterrupt):
         decode_all(paths, on_bad="skip", cache=cache, progress=interrupted)
-    assert entries(cache) == []
+    assert list(cache.folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written(paths: list[Path], tmp_path: Path) -> None:
@@ -263,10 +169,19 @@ def test_a_folder_that_cannot_be_written(paths: list[Path], tmp_path: Path) -> N
         decode_all(paths, on_bad="skip", cache=Cache(tmp_path / "file" / "cache"))
 
 
+def test_another_process_may_be_faster(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = read(paths, cache)
+    monkeypatch.setattr(module, "_delete", lambda path: None)
+    with cache.writing(cache.key(paths), (9, 8, 3)) as part:
+        part.append(first.images)
+        part.finish(first.facts, {6: "another reason"}, keep=True)
+    assert_same(first, read(paths, cache)[0])
+
+
 def test_errors_of_the_system_are_not_remembered(
     paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(path: Path) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
@@ -274,24 +189,23 @@ def test_errors_of_the_system_are_not_remembered(
         decoded = decode_all(paths, size=8, channels=3, on_bad="skip", cache=cache)
     assert len(decoded.images) == 0
     assert "Input/output error" in decoded.bad[0]
-    assert entries(cache) == []
+    assert cache.entries() == []
     assert len(read(paths, cache)[0].images) == 6
 
 
-def test_listing_and_clearing(paths: list[Path], cache: Cache) -> None:
-    assert cache.listing() == []
-    read(paths, cache)
-    (row,) = cache.listing()
-    assert (row["images"], row["shape"], row["source"]) == (6, [9, 8, 3], str(paths[0].parent))
-    assert row["bytes"] == entries(cache)[0].stat().st_size
-    assert "6 × 9×8×3" in describe_cache(cache.folder, [row], cleared=False)
-    (cache.folder / f".{Path(row['file']).name}.123.part").write_bytes(b"left by a killed process")
-    (cache.folder / "notes.txt").write_text("the user's own")
-    (cache.folder / "bad.decoded").write_bytes(b"damaged")
-    assert "damaged" in describe_cache(cache.folder, cache.listing(), cleared=False)
-    assert "left by a killed process" in describe_cache(cache.folder, cache.listing(), cleared=False)
-    assert [row.get("partial", False) for row in cache.clear()] == [False, False, True]
-    assert [path.name for path in entries(cache)] == ["notes.txt"]
+def test_showing_and_clearing(
+    paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    read(paths, Cache())
+    (tmp_path / "cache" / ".part-left").mkdir()
+    (tmp_path / "cache" / "notes.txt").write_text("the user's own")
+    assert main(["data", "cache"]) == 0
+    assert main(["data", "cache", "--clear"]) == 0
+    shown, deleted = capsys.readouterr().out.splitlines()
+    assert shown == f"1 entry, 0.0 MB: {tmp_path / 'cache'}"
+    assert deleted == f"deleted {shown}"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["notes.txt"]
 
 
 def test_a_file_with_a_header_alone_counts_the_same_the_second_time(tmp_path: Path, cache: Cache) -> None:

@@ -1,22 +1,21 @@
-"""Image files as uint8 arrays of one size: decoded on all cores, cached on disk, compared for duplicates.
-
-Nothing here imports torch, so that the decoding processes start quickly.
-"""
+"""Image files as uint8 arrays of one size: decoded in threads, cached on disk, compared for duplicates."""
 
 from normatch.data.images.cache import Cache, cache_folder
-from normatch.data.images.decode import SIZES, SUFFIXES, BadImages, Channels, resize_all
+from normatch.data.images.decode import SIZES, SUFFIXES, BadImages, Channels
 from normatch.data.images.facts import FACTS, describe_dark, facts_of
 from normatch.data.images.many import (
+    DEFAULT,
     Decoded,
     DecodingProgress,
     OnBad,
-    common_side,
+    Reading,
     decode_all,
     decode_batches,
-    silent,
+    resize_all,
 )
 
 __all__ = [
+    "DEFAULT",
     "FACTS",
     "SIZES",
     "SUFFIXES",
@@ -26,12 +25,11 @@ __all__ = [
     "Decoded",
     "DecodingProgress",
     "OnBad",
+    "Reading",
     "cache_folder",
-    "common_side",
     "decode_all",
     "decode_batches",
     "describe_dark",
     "facts_of",
     "resize_all",
-    "silent",
 ]

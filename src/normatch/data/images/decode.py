@@ -1,14 +1,12 @@
 """One image file as a uint8 array: turned upright, 8 bits per channel, transparency replaced by white."""
 
 import errno
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.images.cores import cores
 from normatch.errors import UserError, reason
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ __all__ = [
     "header",
     "open_upright",
     "pixels",
-    "resize_all",
 ]
 
 VERSION = 3
@@ -40,6 +37,9 @@ VERSION = 3
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""The formats that are opened, whatever a file is called: Pillow reads others too, some by starting other programs."""
 
 Channels = Literal[1, 3]
 
@@ -154,29 +154,17 @@ def header(path: Path) -> Header:
             raise Unreadable(path, error) from error
 
 
-def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """Images (N, H, W, C) scaled and centre-cropped to ``size`` × ``size``, as files are (:func:`fit`)."""
-    from PIL import Image
-
-    if images.shape[1:3] == (size, size):
-        return images
-    out = np.empty((len(images), size, size, images.shape[3]), np.uint8)
-    flat = images[..., 0] if images.shape[3] == 1 else images
-
-    def resize(i: int) -> None:
-        out[i] = pixels(Image.fromarray(flat[i]), (size, size, out.shape[3]))
-
-    with ThreadPoolExecutor(cores()) as pool:
-        for _ in pool.map(resize, range(len(images))):
-            pass
-    return out
-
-
 def _open(path: Path) -> "Image.Image":
     from PIL import Image
 
     try:
-        return Image.open(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ValueError("not a file but a device or a pipe")  # which might never end
+        image = Image.open(path, formats=FORMATS)
+        if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+            image.close()
+            raise ValueError(f"its {image.width:,} × {image.height:,} pixels are too many to decode safely")
+        return image
     except Exception as error:  # as in open_upright
         raise Unreadable(path, error) from error
 

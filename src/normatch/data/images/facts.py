@@ -1,6 +1,9 @@
-"""Facts about an image file: size, mode, and hashes to find duplicates with."""
+"""Facts about image files (size, mode, hashes of pixels and look), and which of them look alike."""
 
 import hashlib
+import math
+from collections import defaultdict
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +15,7 @@ from normatch.text import counted
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["FACTS", "Fact", "describe_dark", "facts_of"]
+__all__ = ["FACTS", "LIKE", "NEAR", "Fact", "alike", "describe_dark", "facts_of", "groups"]
 
 FACTS = np.dtype(
     [
@@ -25,30 +28,28 @@ FACTS = np.dtype(
     ]
 )
 """``width`` and ``height`` of the upright image; ``mode``, as Pillow names it; ``pixels``, a hash of the exact pixels
-(of a large JPEG at reduced size);
-``look``, the difference hash, a few bits apart for images that look alike; ``thumbnail``, from which it is computed."""
+(of a large JPEG at reduced size); ``look``, the difference hash, a few bits apart for images that look alike;
+``thumbnail``, from which it is computed."""
 
 Fact = tuple[int, int, str, int, int, NDArray[np.uint8]]
 
 CLEARLY = 2
 """A pixel counts as brighter than its neighbour beyond this many grey levels; less may be compression noise."""
 
-
 DARK = 64
 """Pictures of 16 bits all of whose thumbnails are below this level of 256 use at most 14 of the bits."""
 
+NEAR = 3
+"""Most bits of 64 in which the hashes of images that look alike differ."""
 
-def describe_dark(facts: NDArray[Any]) -> str | None:
-    """A remark on deep grey images that use only the darkest of their levels, as cameras of 10, 12 or 14 bits write
-    them; None if there are none."""
-    deep = facts[np.isin(facts["mode"], [mode.encode() for mode in DEEP])]
-    brightest = int(deep["thumbnail"].max(initial=0))
-    if not len(deep) or brightest >= DARK:
-        return None
-    return (
-        f"nearly black (level {brightest} of 255 at most): {counted(len(deep), 'picture')} of 16 or 32 bits; if fewer "
-        "bits are in use, scale the values up to 65,535"
-    )
+LIKE = 0.99
+"""Least correlation of the thumbnails of images that look alike; it does not depend on brightness and contrast."""
+
+BANDS = NEAR + 2
+"""The 64 bits are divided into this many bands: two hashes that differ in NEAR bits agree in at least two of them."""
+
+CROWD = 1000
+"""Images of equal bands with which an image is compared at most. Only nearly blank images have more."""
 
 
 def facts_of(image: "Image.Image", header: Header) -> Fact:
@@ -70,3 +71,71 @@ def _look(thumbnail: NDArray[np.uint8]) -> int:
     """The difference hash: which of 8 × 9 grey pixels are clearly brighter than their left neighbours."""
     grey = thumbnail.astype(np.int16)
     return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1] + CLEARLY).tobytes(), "big")
+
+
+def describe_dark(facts: NDArray[Any]) -> str | None:
+    """A remark on deep grey images that use only the darkest of their levels, as cameras of 10, 12 or 14 bits write
+    them; None if there are none."""
+    deep = facts[np.isin(facts["mode"], [mode.encode() for mode in DEEP])]
+    brightest = int(deep["thumbnail"].max(initial=0))
+    if not len(deep) or brightest >= DARK:
+        return None
+    return (
+        f"nearly black (level {brightest} of 255 at most): {counted(len(deep), 'picture')} of 16 or 32 bits; if fewer "
+        "bits are in use, scale the values up to 65,535"
+    )
+
+
+def groups(values: NDArray[np.uint64]) -> list[list[int]]:
+    """The positions of each value that occurs more than once, ordered by first position."""
+    found = defaultdict[int, list[int]](list)
+    for i, value in enumerate(values.tolist()):
+        found[value].append(i)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def alike(looks: NDArray[np.uint64], thumbnails: NDArray[np.uint8]) -> list[list[int]]:
+    """Groups of positions of images that look like the first of their group, its representative.
+
+    Two images look alike if their difference hashes are at most NEAR of 64 bits apart and the correlation of their
+    thumbnails is at least LIKE. The hash finds candidates; the thumbnail separates simple shapes whose hashes collide.
+    Each image is compared only with representatives that agree with it in two bands of bits. Images without structure
+    (plain, or an even gradient) are never alike.
+    """
+    patterns, masks = _patterns(thumbnails), _masks(looks)
+    tables = [defaultdict[int, list[int]](list) for _ in masks]
+    found: dict[int, list[int]] = {}
+    hashes: list[int] = looks.tolist()
+    for i, value in enumerate(hashes):
+        if not value:
+            continue
+        crowds = [table[value & mask] for table, mask in zip(tables, masks, strict=True)]
+        near = sorted({j for crowd in crowds for j in crowd if (hashes[j] ^ value).bit_count() <= NEAR})
+        like = next((j for j in near if patterns[j] @ patterns[i] >= LIKE), None)
+        if like is not None:
+            found[like].append(i)
+        else:
+            found[i] = [i]
+            for crowd in crowds:
+                if len(crowd) < CROWD:
+                    crowd.append(i)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _patterns(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Thumbnails as vectors of mean 0 and norm 1, so that their dot products are correlations."""
+    flat: NDArray[np.float32] = thumbnails.astype(np.float32).reshape(len(thumbnails), math.prod(thumbnails.shape[1:]))
+    flat -= flat.mean(1, keepdims=True)
+    length = np.linalg.norm(flat, axis=1, keepdims=True)
+    flat /= np.where(length > 0, length, 1)
+    return flat
+
+
+def _masks(looks: NDArray[np.uint64]) -> list[int]:
+    """For each choice of two bands, the mask of their bits."""
+    bits = np.arange(64, dtype=np.uint64)
+    set_share = np.array([np.mean((looks >> bit) & np.uint64(1)) if len(looks) else 0.0 for bit in bits])
+    # Bits are dealt to the bands in turn, the most informative first, so that no band is all background.
+    order = np.argsort(np.abs(set_share - 0.5), kind="stable").tolist()
+    bands = [sum(1 << bit for bit in order[i::BANDS]) for i in range(BANDS)]
+    return [one | other for one, other in combinations(bands, 2)]

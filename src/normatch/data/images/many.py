@@ -1,26 +1,45 @@
-"""Many image files as one array: decoded to one size on all cores, or read from the cache."""
+"""Many images as one array: files decoded to one size in threads, or read from the cache; arrays resized."""
 
 import math
 import os
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.images.cache import Cache, Entry, Rows, files_of
-from normatch.data.images.cores import cores
-from normatch.data.images.crew import Crew, crew
-from normatch.data.images.decode import GREY, SIZES, BadImages, Channels, Form, Size
-from normatch.data.images.facts import FACTS
-from normatch.data.images.worker import Result, Work
+from normatch.data.images.cache import Cache, Entry
+from normatch.data.images.decode import (
+    GREY,
+    SIZES,
+    BadImages,
+    Channels,
+    Form,
+    Size,
+    Unreadable,
+    header,
+    open_upright,
+    pixels,
+)
+from normatch.data.images.facts import FACTS, Fact, facts_of
 
-__all__ = ["Decoded", "DecodingProgress", "OnBad", "common_side", "decode_all", "decode_batches", "silent"]
+__all__ = [
+    "DEFAULT",
+    "Decoded",
+    "DecodingProgress",
+    "OnBad",
+    "Reading",
+    "decode_all",
+    "decode_batches",
+    "resize_all",
+]
 
 OnBad = Literal["stop", "skip"]
 """On unreadable images: raise an error, or skip and list them."""
@@ -28,11 +47,32 @@ OnBad = Literal["stop", "skip"]
 DecodingProgress = Callable[[int, int], None]
 """Called with the number of files done and the number of all files."""
 
-PIECE_FILES, PIECE_BYTES = 256, 1 << 22
-"""Limits of a piece of work: number of files, and approximate size of their decoded pixels."""
+PIECE_FILES, PIECE_BYTES = 32, 1 << 24
+"""Most images that are written at once, and their approximate size."""
 
 NAMED = 3
 """Number of unreadable files that an error names; the others are only counted."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def _silent(done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How image files are read, which does not affect the result: whether to cache, and what to call on progress."""
+
+    cache: bool = True
+    progress: DecodingProgress = _silent
+
+    def open_cache(self) -> Cache | None:
+        return Cache() if self.cache else None
+
+
+DEFAULT = Reading()
 
 
 @dataclass(frozen=True)
@@ -46,10 +86,6 @@ class Decoded:
     bad: tuple[str, ...]
 
 
-def silent(done: int, total: int) -> None:
-    """Shows nothing."""
-
-
 def decode_all(
     paths: Sequence[Path],
     *,
@@ -58,32 +94,22 @@ def decode_all(
     largest: int = SIZES[-1],
     on_bad: OnBad = "stop",
     cache: Cache | None = None,
-    progress: DecodingProgress = silent,
+    progress: DecodingProgress = _silent,
 ) -> Decoded:
     """Decode all images to one size.
 
-    Without ``size``, images of equal size keep it if it is at most ``largest``; otherwise all become squares of
-    :func:`common_side`. Without ``channels``, there is one if all images are grey, else three. With ``cache``, files
-    that have not changed since they were last decoded are not decoded again.
+    Without ``size``, images of equal size keep it if it is at most ``largest``; otherwise all become squares of the
+    largest of :data:`SIZES` that exceeds neither the median of the shorter sides nor ``largest``. Without ``channels``,
+    there is one if all images are grey, else three. With ``cache``, files that have not changed since they were last
+    decoded are not decoded again.
     """
     key = cache.key(paths) if cache else ""
-    with ExitStack() as stack:
-        team: list[Crew] = []
-
-        def workers() -> Crew:
-            # Started on first use only: often everything is in the cache.
-            if not team:
-                team.append(stack.enter_context(crew(len(paths))))
-            return team[0]
-
-        form: Form | None = (*_sides(size), channels) if size and channels else None
-        if form is None:
-            facts = cache.facts(key) if cache else None
-            form = _form(facts if facts is not None else _headers(paths, workers()), size, channels, largest)
-        entry = cache.open(key, form) if cache else None
-        if entry is None:
-            entry = _decode(paths, form, workers(), progress, cache, key)
-    return _result(paths, entry, on_bad)
+    form: Form | None = (*_sides(size), channels) if size and channels else None
+    if form is None:
+        facts = cache.facts(key) if cache else None
+        form = _form(facts if facts is not None else _headers(paths), size, channels, largest)
+    entry = cache.open(key, form) if cache else None
+    return _result(paths, entry or _decode(paths, form, progress, cache, key), on_bad)
 
 
 def decode_batches(
@@ -93,42 +119,57 @@ def decode_batches(
 
     ``kept`` are positions in ``paths``, not in the batch.
     """
-
     form = *_sides(size), channels
-
-    def read(start: int) -> Decoded:
-        some = paths[start : start + batch]
-        read_so_far = start + len(some)
-        of = f"{'the first ' if read_so_far < len(paths) else ''}{read_so_far:,}"
-        decoded = _result(some, _decode(some, form, do, silent, None, ""), on_bad, of)
-        return replace(decoded, kept=decoded.kept + start)
-
-    ahead: deque[Future[Decoded]] = deque()
-    # The crew is inside: when the caller stops early, the reader must not wait for what it is reading.
-    with ThreadPoolExecutor(1) as reader, crew(len(paths)) as do:
+    with closing(_attempts(paths, form, ahead=batch)) as attempts:
         for start in range(0, len(paths), batch):
-            ahead.append(reader.submit(read, start))
-            if len(ahead) == 2:
-                yield ahead.popleft().result()
-        yield from (last.result() for last in ahead)
+            entry, _ = _gathered(islice(attempts, batch), form, start)
+            read = min(start + batch, len(paths))
+            of = f"{'the first ' if read < len(paths) else ''}{read:,}"
+            yield _result(paths, entry, on_bad, range(start, read), of)
 
 
-def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad, of: str | None = None) -> Decoded:
-    """The entry as a result. ``of`` is, for an error, how many images were read, if not just those of ``paths``."""
+def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Images (N, H, W, C) scaled and centre-cropped to ``size`` × ``size``, as files are (:func:`decode.fit`)."""
+    from PIL import Image
+
+    if images.shape[1:3] == (size, size):
+        return images
+    out = np.empty((len(images), size, size, images.shape[3]), np.uint8)
+    flat = images[..., 0] if images.shape[3] == 1 else images
+
+    def resize(i: int) -> None:
+        out[i] = pixels(Image.fromarray(flat[i]), (size, size, out.shape[3]))
+
+    deque(_in_threads(resize, range(len(images))), maxlen=0)
+    return out
+
+
+def _in_threads(do: Callable[[A], B], things: Iterable[A], ahead: int = 64) -> Generator[B, None, None]:
+    """``do`` of each thing, in order and at most ``ahead`` of the caller, so that results do not pile up in memory.
+
+    Threads, because Pillow decodes and resizes without Python's global lock.
+    """
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    under_way: deque[Future[B]] = deque()
+    try:
+        for thing in things:
+            under_way.append(pool.submit(do, thing))
+            if len(under_way) == ahead:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _result(
+    paths: Sequence[Path], entry: Entry, on_bad: OnBad, positions: range | None = None, of: str | None = None
+) -> Decoded:
+    """The entry as a result. ``positions`` are those of its files, and ``of`` is how many were read, for an error."""
     if entry.bad and on_bad == "stop":
         raise _unreadable_error(paths, entry.bad, of or f"{len(paths):,}")
-    kept = np.setdiff1d(np.arange(len(paths)), np.array(list(entry.bad), np.int64))
+    kept = np.setdiff1d(positions or range(len(paths)), np.array(list(entry.bad), np.int64))
     return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
-
-
-def common_side(sides: Sequence[float] | NDArray[Any], largest: int = SIZES[-1]) -> int:
-    """The largest of :data:`SIZES` that exceeds neither the median of ``sides`` (the shorter ones) nor ``largest``.
-
-    >>> common_side([30, 100, 400]), common_side([300, 400]), common_side([9])
-    (96, 224, 32)
-    """
-    limit = min(float(np.median(sides)), largest)
-    return max((size for size in SIZES if size <= limit), default=min(SIZES[0], largest))
 
 
 def _sides(size: Size) -> tuple[int, int]:
@@ -144,85 +185,87 @@ def _form(facts: NDArray[Any], size: Size | None, channels: Channels | None, lar
     seen = set(zip(facts["height"].tolist(), facts["width"].tolist(), strict=True))
     if len(seen) == 1 and max(next(iter(seen))) <= largest:
         return *seen.pop(), channels
-    side = common_side(np.minimum(facts["height"], facts["width"]), largest) if len(facts) else SIZES[0]
+    limit = min(float(np.median(np.minimum(facts["height"], facts["width"]))), largest) if len(facts) else 0
+    side = max((size for size in SIZES if size <= limit), default=min(SIZES[0], largest))
     return side, side, channels
 
 
-def _headers(paths: Sequence[Path], do: Crew) -> NDArray[Any]:
-    parts = [result.facts for result in do(_pieces(paths, None))]
-    return np.concatenate([np.zeros(0, FACTS), *parts])
+def _headers(paths: Sequence[Path]) -> NDArray[Any]:
+    """The facts of the readable files that their headers state."""
+
+    def attempt(path: Path) -> Fact | None:
+        try:
+            return *header(path), 0, 0, np.zeros(FACTS["thumbnail"].shape, np.uint8)
+        except Unreadable:
+            return None
+
+    _ignore_odd_metadata()
+    return np.array([fact for fact in _in_threads(attempt, paths) if fact is not None], FACTS)
 
 
-def _decode(
-    paths: Sequence[Path], form: Form, do: Crew, progress: DecodingProgress, cache: Cache | None, key: str
-) -> Entry:
-    """Decode all images, into the cache or into memory; those that are in the cache already are not decoded again."""
+Attempt = tuple[Fact, NDArray[np.uint8]] | Unreadable
+
+
+def _attempts(paths: Sequence[Path], form: Form, ahead: int = 64) -> Generator[Attempt, None, None]:
+    """Each file's facts and its pixels in that form, or why it cannot be read."""
+
+    def attempt(path: Path) -> Attempt:
+        try:
+            image, seen = open_upright(path, form)
+            return facts_of(image, seen), pixels(image, form)
+        except Unreadable as error:
+            return error
+        except MemoryError as error:
+            return Unreadable(path, error)
+
+    _ignore_odd_metadata()
+    return _in_threads(attempt, paths, ahead)
+
+
+def _gathered(attempts: Iterable[Attempt], form: Form, start: int) -> tuple[Entry, bool]:
+    """The images that could be read, those of files from position ``start`` on; and whether all errors will last."""
+    facts: list[Fact] = []
+    images: list[NDArray[np.uint8]] = []
+    bad: dict[int, Unreadable] = {}
+    for i, found in enumerate(attempts, start):
+        if isinstance(found, Unreadable):
+            bad[i] = found
+        else:
+            facts.append(found[0])
+            images.append(found[1])
+    stacked = np.array(images, np.uint8).reshape(len(images), *form)
+    lasting = all(error.lasting for error in bad.values())
+    return Entry(stacked, np.array(facts, FACTS), {i: error.why for i, error in bad.items()}), lasting
+
+
+def _decode(paths: Sequence[Path], form: Form, progress: DecodingProgress, cache: Cache | None, key: str) -> Entry:
+    """Decode all images, into the cache or into memory."""
     with ExitStack() as stack:
         part = stack.enter_context(cache.writing(key, form)) if cache else None
-        files = files_of(paths) if cache else []
-        do = _sparing(do, *cache.known([state for _, state in files], form)) if cache else do
+        attempts = stack.enter_context(closing(_attempts(paths, form)))
         images = np.empty((0 if part else len(paths), *form), np.uint8)
         facts: list[NDArray[Any]] = [np.zeros(0, FACTS)]
         bad: dict[int, str] = {}
-        done = filled = 0
-        lasting = True
-        for piece, result in zip(_pieces(paths, form), do(_pieces(paths, form)), strict=True):
+        filled, all_last = 0, True
+        each = max(1, min(PIECE_FILES, PIECE_BYTES // math.prod(form)))
+        for start in range(0, len(paths), each):
+            piece, lasting = _gathered(islice(attempts, each), form, start)
             if part:
-                part.append(result.pixels)
+                part.append(piece.images)
             else:
-                images[filled : filled + len(result.pixels)] = result.pixels
-            facts.append(result.facts)
-            bad |= {done + i: why for i, why, _ in result.bad}
-            lasting = lasting and all(stays for *_, stays in result.bad)
-            filled += len(result.pixels)
-            done += len(piece.paths)
-            progress(done, len(paths))
-        entry = Entry(images[:filled], np.concatenate(facts), bad)
-        if not part:
-            return entry
-        return part.finish(files, entry.facts, bad, source=_common_folder(paths), keep=lasting)
+                images[filled : filled + len(piece.images)] = piece.images
+            filled += len(piece.images)
+            facts.append(piece.facts)
+            bad |= piece.bad
+            all_last &= lasting
+            progress(min(start + each, len(paths)), len(paths))
+        whole = np.concatenate(facts)
+        return part.finish(whole, bad, keep=all_last) if part else Entry(images[:filled], whole, bad)
 
 
-def _sparing(do: Crew, known: Entry, rows: Rows) -> Crew:
-    """The crew, spared the files that have a row in ``known``; ``rows`` are those of all files in order."""
-
-    def results(pieces: Iterable[Work]) -> Iterator[Result]:
-        whole = list(pieces)
-        parts = np.split(rows, np.cumsum([len(piece.paths) for piece in whole]))
-        asked = (
-            replace(piece, paths=tuple(path for path, row in zip(piece.paths, part, strict=True) if row < 0))
-            for piece, part in zip(whole, parts, strict=False)
-        )
-        for result, part in zip(do(asked), parts, strict=False):
-            yield _completed(result, known, part)
-
-    return results
-
-
-def _completed(result: Result, known: Entry, rows: Rows) -> Result:
-    """The result with the images that were not asked for put in between."""
-    asked = np.flatnonzero(rows < 0)
-    bad = tuple((int(asked[i]), why, stays) for i, why, stays in result.bad)
-    rows = np.delete(rows, [i for i, *_ in bad])
-    new = rows < 0
-    facts, pixels = np.empty(len(rows), FACTS), np.empty((len(rows), *result.pixels.shape[1:]), np.uint8)
-    facts[new], pixels[new] = result.facts, result.pixels
-    facts[~new], pixels[~new] = known.facts[rows[~new]], known.images[rows[~new]]
-    return Result(facts, pixels, bad)
-
-
-def _pieces(paths: Sequence[Path], form: Form | None) -> Iterator[Work]:
-    by_bytes = PIECE_FILES if form is None else PIECE_BYTES // max(1, math.prod(form))
-    # At least 16 pieces per core, so that few files are spread over all cores and large ones show progress too.
-    each = max(1, min(PIECE_FILES, by_bytes, len(paths) // (16 * cores())))
-    for start in range(0, len(paths), each):
-        yield Work(tuple(map(str, paths[start : start + each])), form)
-
-
-def _common_folder(paths: Sequence[Path]) -> str:
-    """The deepest folder that contains all paths, shown in listings of the cache."""
-    folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
-    return os.path.commonpath(folders) if folders else ""
+def _ignore_odd_metadata() -> None:
+    """Silence Pillow's warnings, in all threads from now on: filters are the whole process's."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def _unreadable_error(paths: Sequence[Path], bad: dict[int, str], of: str) -> BadImages:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError, reason
 from normatch.files import must_be_free, replacing
+from normatch.text import on_one_line
 
 if TYPE_CHECKING:
     from PIL import ImageFont
@@ -25,7 +26,6 @@ FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 
 TILE, GAP, TITLE = 96, 8, 26
 INK, PAPER = (30, 30, 30), (255, 255, 255)
-
 
 FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "NotoSans-Regular.ttf", "arial.ttf")
 """System fonts to try for titles that are not ASCII: Pillow's built-in font has ASCII only."""
@@ -45,7 +45,7 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
     width, height = GAP + ACROSS * (TILE + GAP), GAP + len(rows) * (TITLE + TILE + GAP)
     sheet = Image.new("RGB", (width, height), PAPER)
     draw = ImageDraw.Draw(sheet)
-    titles, font = _legible([title for title, _ in rows])
+    titles, font = _legible([on_one_line(title) for title, _ in rows])
     for i, (title, (_, pictures)) in enumerate(zip(titles, rows, strict=True)):
         top = GAP + i * (TITLE + TILE + GAP)
         draw.text((GAP, top), _fitting(title, font, width - 2 * GAP), INK, font)
@@ -53,8 +53,8 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
             scale = TILE / max(picture.size)
             # Small pictures are enlarged without smoothing, to show the pixels that training sees.
-            kind = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR
-            picture = picture.resize((round(picture.width * scale) or 1, round(picture.height * scale) or 1), kind)
+            how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR
+            picture = picture.resize((round(picture.width * scale) or 1, round(picture.height * scale) or 1), how)
             sheet.paste(picture, (GAP + j * (TILE + GAP), top + TITLE))
     try:
         with replacing(path) as part:

@@ -1,0 +1,116 @@
+"""Images that look alike are found, all of them, and no others."""
+
+import io
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from normatch.data.images import FACTS, facts_of
+from normatch.data.images.facts import NEAR, alike, groups
+
+
+def crops(n: int, side: int = 120) -> list[Image.Image]:
+    """Different pieces of two photographs with something to see in them."""
+    rng = np.random.default_rng(0)
+    found: list[Image.Image] = []
+    while len(found) < n:
+        photo = load_sample_images().images[len(found) % 2]
+        y, x = rng.integers(0, photo.shape[0] - side), rng.integers(0, photo.shape[1] - side)
+        piece = photo[y : y + side, x : x + side]
+        if piece.std() > 45:
+            found.append(Image.fromarray(piece))
+    return found
+
+
+def facts(images: list[Image.Image]) -> NDArray[np.void]:
+    return np.array([facts_of(image, (*image.size, image.mode)) for image in images], FACTS)
+
+
+def recompressed(image: Image.Image) -> Image.Image:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=75)
+    return Image.open(buffer)
+
+
+CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "recompressed": recompressed,
+    "resized": lambda image: image.resize((90, 90), Image.Resampling.BICUBIC),
+    "darkened": lambda image: image.point(lambda level: level * 0.9),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_copies_of_photographs_are_found(change: str) -> None:
+    changed = CHANGES[change]
+    photos = crops(12)
+    rows = facts(photos + [changed(photo) for photo in photos])
+    found = alike(rows["look"], rows["thumbnail"])
+    pairs = [[i, i + 12] for i in range(12)]
+    assert sum(pair in found for pair in pairs) >= 10
+    assert all(group in pairs for group in found), "different photographs are not alike"
+    assert len(np.unique(rows["pixels"])) == 24
+
+
+def test_equal_pixels_in_any_mode() -> None:
+    grey = crops(1)[0].convert("L")
+    rows = facts([grey, grey.convert("RGB"), grey.resize((119, 120))])
+    assert groups(rows["pixels"]) == [[0, 1]]
+
+
+def test_plain_images_are_like_no_other() -> None:
+    rows = facts([Image.new("L", (20, 20), level) for level in (0, 100, 100, 255)])
+    assert alike(rows["look"], rows["thumbnail"]) == []
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40), st.data())
+def test_the_bands_miss_no_representative(hashes: list[int], data: st.DataObject) -> None:
+    """Compared with all earlier representatives; the thumbnails are all equal, so that the hashes decide."""
+    near = []
+    for value in hashes:
+        flips = data.draw(st.lists(st.integers(0, 63), max_size=NEAR + 1))
+        near.append(value ^ sum(1 << bit for bit in set(flips)))
+    looks = hashes + near
+    expected: dict[int, list[int]] = {}
+    for i, value in enumerate(looks):
+        if value:
+            first = next((j for j in expected if (looks[j] ^ value).bit_count() <= NEAR), i)
+            expected.setdefault(first, []).append(i)
+    thumbnails = np.tile(np.arange(72, dtype=np.uint8).reshape(8, 9), (len(looks), 1, 1))
+    found = alike(np.array(looks, np.uint64), thumbnails)
+    assert found == [group for group in expected.values() if len(group) > 1]
+
+
+def test_look_alikes_are_not_chained() -> None:
+    """Each image is like the next, but only like the first is the same group: a chain joined 233 different pictures."""
+    looks = np.array([(1 << i) - 1 for i in range(1, 40)], np.uint64)
+    thumbnails = np.tile(np.arange(72, dtype=np.uint8).reshape(8, 9), (len(looks), 1, 1))
+    assert alike(looks, thumbnails) == [list(range(i, min(i + NEAR + 1, 39))) for i in range(0, 39, NEAR + 1)]
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_groups_of_equal_values(values: list[int]) -> None:
+    found = groups(np.array(values, np.uint64))
+    expected = [[i for i, v in enumerate(values) if v == value] for value in dict.fromkeys(values)]
+    assert found == [group for group in expected if len(group) > 1]
+
+
+def test_a_hundred_thousand_are_compared_in_seconds() -> None:
+    rng = np.random.default_rng(0)
+    # Few bits vary, as in pictures of one kind: many hashes agree in many bands.
+    looks = rng.integers(0, 2**64, 100_000, np.uint64) & np.uint64(0x00FF_FF3C_3CFF_FF00)
+    thumbnails = rng.integers(0, 256, (100_000, 8, 9), np.uint8)
+    thumbnails[-1], looks[-1] = thumbnails[0], looks[0] ^ np.uint64(0x0100)
+    assert alike(looks, thumbnails) == [[0, 99_999]]
+
+
+def test_thousands_of_pictures_of_one_scene_are_one_group() -> None:
+    rng = np.random.default_rng(0)
+    looks = np.uint64(0x00FF_FF3C_3CFF_FF00) ^ (np.uint64(1) << rng.integers(0, 3, 3000).astype(np.uint64))
+    thumbnails = np.tile(np.arange(72, dtype=np.uint8).reshape(8, 9), (3000, 1, 1))
+    assert alike(looks, thumbnails) == [list(range(3000))]
