@@ -16,6 +16,8 @@ from torch import Tensor, nn
 import normatch
 from normatch import recipes
 from normatch.autoconfig import Plan, minutes, plan, planning
+from normatch.autoconfig.minutes import Pace
+from normatch.autoconfig.minutes import pace as measure
 from normatch.cli import main
 from normatch.config import to_json
 from normatch.data import Corpus, Dataset, Reading
@@ -28,8 +30,6 @@ from normatch.methods.parts.groups import Group, OptimConfig
 from normatch.nets import ImageShapes, backbones
 from normatch.nets.backbone import Backbone, BackboneSpec
 from normatch.training import Job, Loop, Run, prepare, train
-from normatch.training.pace import Pace
-from normatch.training.pace import pace as measure
 from tests.data.original_formats import save_png
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
@@ -398,6 +398,7 @@ def test_convolutions_are_trained_by_muon_at_a_rate_that_suits_the_steps(
     unit = "step" if steps == 1 else "steps"
     assert f"--optim.muon       {rate:<10}  convolutions learn faster by it; for {steps:,} {unit}\n" in made.describe()
     # 95 % of the time are for steps, less 32 evaluations.
+    monkeypatch.setattr(minutes, "LEAST_STEPS", 1)
     monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
     assert choose(folder, minutes=1).config.optim.muon == rate
 
@@ -460,15 +461,35 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # 570 of the 600 seconds, less 10 to start and 32 evaluations, at two steps a second.
     assert (made.config.steps, made.config.epoch) == (1056, 33)
     assert "10 minutes at 2.00 steps/s" in made.describe()
-    slow = choose(arrays(tmp_path / "x.npz"), minutes=1)
-    assert "1 minute at" in slow.describe()
-    assert (slow.config.steps, slow.config.epoch) == (76, 3)
+    slow = choose(arrays(tmp_path / "x.npz"), minutes=2)
+    assert (slow.config.steps, slow.config.epoch) == (168, 6)
     assert slow.config.evaluate_every == 9, "evaluations may take a fifth of the time"
-    assert re.search(r"--evaluate-every +9 +9 evaluations\n", slow.describe())
-    with pytest.raises(UserError, match="too few for one step"):
-        choose(arrays(tmp_path / "x.npz"), minutes=0.1)
+    assert re.search(r"--evaluate-every +9 +19 evaluations\n", slow.describe())
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
+
+
+def test_a_plan_of_too_few_steps_gets_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine: the time of a step follows the images in it."""
+
+    def pace(job: Job) -> Pace:
+        return Pace(start=1.0, step=0.1 * job.config.batch * (1 + job.config.ratio), evaluation=0.1)
+
+    monkeypatch.setattr(minutes, "pace", pace)
+    data = arrays(tmp_path / "x.npz")
+    made = choose(data, minutes=3)
+    assert (choose(data).config.batch, made.config.batch) == (32, 8)
+    assert made.config.steps >= 100
+    assert re.search(r"--batch +8 +\d+ steps with \d+ images each would not learn\n", made.describe())
+
+
+def test_a_plan_that_cannot_learn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=10.0, step=20.0, evaluation=1.0))
+    refused = r"minutes is 3: at 0\.05 steps/s.* too few for 100 steps.* --minutes 36"
+    with pytest.raises(UserError, match=refused):
+        choose(arrays(tmp_path / "x.npz"), minutes=3)
+    with pytest.raises(UserError, match=refused):
+        plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=3)
 
 
 @pytest.mark.parametrize("evaluation", [0.001, 0.5, 2.0, 60.0])
@@ -515,6 +536,7 @@ def test_the_intervals_of_a_recipe_are_scaled_to_its_minutes(tmp_path: Path, mon
 
 
 def test_what_is_said_of_a_few_steps_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minutes, "LEAST_STEPS", 1)
     monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=3.0, evaluation=1.0))
     made = plan(recipes.digits().replace(steps=60_000), tmp_path / "run", automatic=False, minutes=1)
     assert made.config.steps == 15
@@ -551,7 +573,7 @@ def test_a_short_run_is_recorded_often_enough_for_a_curve(tmp_path: Path, monkey
     assert recorded({"steps"}, steps=5) == 1
     assert recorded({"steps", "log_every"}, steps=50, log_every=40) == 40
     monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=10.0, step=0.5, evaluation=1.0))
-    assert choose(data, minutes=1).config.log_every == 4, "of 76 steps"
+    assert choose(data, minutes=2).config.log_every == 10, "of 168 steps"
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits-40", "--steps", "20", "--batch", "8", "--ratio", "1", "--device", "cpu"]) == 0
     assert [record["step"] for record in Run.open(Path("runs/digits-40")).metrics()] == list(range(1, 21))
@@ -565,6 +587,7 @@ def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypa
         measured.append(measure(job, seconds=0.1))
         return Pace(start=0.0, step=1.0, evaluation=0.1)
 
+    monkeypatch.setattr(minutes, "LEAST_STEPS", 1)
     monkeypatch.setattr(minutes, "pace", pace)
     argv = ["train", "--data", str(arrays(tmp_path / "x.npz")), "--minutes", "0.1", "--out", str(tmp_path / "run")]
     assert main([*argv, "--device", "cpu"]) == 0

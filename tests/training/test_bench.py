@@ -13,7 +13,7 @@ from normatch.data import Corpus
 from normatch.recipes import recipes
 from normatch.training import Job, Run, prepare
 from normatch.training import bench as bench_module
-from normatch.training.bench import AUXILIARY, bench, describe
+from normatch.training.bench import bench, describe
 
 QUICK = ["--batch", "4", "--ratio", "1", "--repeats", "2", "--seconds", "0.01", "--device", "cpu"]
 
@@ -25,23 +25,13 @@ def test_any_recipe_is_timed_without_its_data(name: str) -> None:
     report = bench(small, repeats=2, seconds=0.01)
     assert report["steps_per_second"] > 0
     assert len(report["repeats"]) == 2
-    assert set(report["parts_ms"]) == {
-        "augmentation",
-        "forward",
-        "backward",
-        "optimisers",
-        "average of weights",
-        AUXILIARY,
-    }
+    assert set(report["parts_ms"]) == {"augmentation", "forward", "backward", "optimisers", "average of weights"}
     assert report["peak_memory_bytes"] is None
     assert report["parts_not_captured"] == []
     assert {"gpu", "cpu", "cores", "threads"} == set(report["machine"])
     assert {"normatch", "torch", "python"} <= set(report["versions"])
-    floor = report["floor"]
-    assert floor["ms"] == pytest.approx(1000 * sum(floor["bytes"].values()) / floor["bytes_per_second"])
-    assert floor["share"] == pytest.approx(floor["ms"] / 1000 * report["steps_per_second"])
     text = describe(report | {"peak_memory_bytes": 10**9, "parts_not_captured": ["forward"], "eager_because": "x y"})
-    for words in ("steps/s", "memory floor", "1.00 GB", "(not captured)", "not captured: x y"):
+    for words in ("steps/s", "1.00 GB", "(not captured)", "not captured: x y"):
         assert words in text
     assert "(5.0 to 5.0 in 1 repeat)" in describe(report | {"repeats": [5.0]})
 
@@ -84,7 +74,6 @@ def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(kept.read_text()) == [first, second]
     assert first["items"] == 99
     assert (first["method"], second["method"]) == ("normatch", "supervised")
-    assert AUXILIARY not in second["parts_ms"]
     assert main(["bench", "digits-40", *QUICK, "--compare", "supervised"]) == 0
     assert "times the time of supervised" in capsys.readouterr().out
     assert main(["bench", "digits-40", *QUICK, "--compare", "nothing"]) == 2

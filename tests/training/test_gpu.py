@@ -228,5 +228,4 @@ def test_the_bench_captures_each_part() -> None:
     assert report["parts_not_captured"] == []
     assert all(ms > 0 for ms in report["parts_ms"].values())
     assert report["peak_memory_bytes"] > 0
-    assert 0 < report["floor"]["share"] < 1
     assert report["machine"]["gpu"]

@@ -1,10 +1,11 @@
-"""Measure how fast a config trains on this machine, where a step's time goes, and how near it is to memory's limit."""
+"""Measure how fast a config trains on this machine, and where the time of a step goes."""
 
+import contextlib
 import gc
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,18 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.device import device_of
 from normatch.errors import UserError
-from normatch.methods import Batch
 from normatch.text import counted
-from normatch.training.job import prepare
+from normatch.training.job import Job, prepare
+from normatch.training.loop import Loop
 from normatch.training.machine import circumstances
 from normatch.training.progress import Progress, quiet
 from normatch.training.runtime import Runtime, capture
 from normatch.training.step import Step
-from normatch.training.timing import WARM_UP, seconds_of, stepping, wait
-from normatch.training.traffic import bandwidth, step_bytes
 
-__all__ = ["AUXILIARY", "bench", "describe"]
+__all__ = ["WARM_UP", "bench", "describe", "seconds_of", "stepping", "wait"]
 
-AUXILIARY = "of both: auxiliary"
-"""The auxiliary classifiers' share of forward and backward."""
+WARM_UP = 12
+"""Untimed steps at the start, in which the step is compiled and captured and kernels are chosen."""
 
 
 def bench(
@@ -39,8 +38,7 @@ def bench(
     corpus: Corpus | None = None,
     progress: Progress = quiet,
 ) -> dict[str, Any]:
-    """Steps per second (the median of ``repeats`` timings of about ``seconds``), milliseconds of a step's parts, and
-    the share of the step's time that moving its bytes at this machine's measured bandwidth would take.
+    """Steps per second (the median of ``repeats`` timings of about ``seconds``) and milliseconds of a step's parts.
 
     A named data set is replaced by noise of its shape, so that nothing needs to be downloaded: a step's time does not
     depend on the pixels. ``items`` is their number, by default a few times what a step draws. ``corpus`` is the data if
@@ -86,7 +84,6 @@ def bench(
             "parts_ms": parts,
             "parts_not_captured": eager,
             "peak_memory_bytes": peak,
-            "floor": _floor(step, 1000 / rate),
             "start_seconds": ready,
             "hardware": step.runtime.describe(),
             "eager_because": step.runtime.eager_because,
@@ -109,12 +106,6 @@ def describe(report: dict[str, Any]) -> str:
     for name, ms in report["parts_ms"].items():
         mark = "  (not captured)" if name in report["parts_not_captured"] else ""
         lines.append(f"  {name:<22}{ms:8.2f} ms  {ms / step_ms:6.1%}{mark}")
-    floor = report["floor"]
-    total, speed = sum(floor["bytes"].values()), floor["bytes_per_second"]
-    lines.append(
-        f"  {'memory floor':<22}{floor['ms']:8.2f} ms  {floor['share']:6.1%}"
-        f"  ({total / 1e9:.3g} GB at {speed / 1e9:.0f} GB/s, measured)"
-    )
     return "\n".join(lines)
 
 
@@ -145,11 +136,33 @@ def _clear_gpu() -> None:
     torch.cuda.reset_peak_memory_stats()
 
 
-def _floor(step: Step, step_ms: float) -> dict[str, Any]:
-    moved = step_bytes(step, step.sample()[0], step.runtime.bfloat16)
-    speed = bandwidth(step.runtime.device)
-    ms = 1000 * sum(moved.values()) / speed
-    return {"bytes": moved, "bytes_per_second": speed, "ms": ms, "share": ms / step_ms}
+@contextlib.contextmanager
+def stepping(job: Job) -> Iterator[Loop]:
+    """A loop whose steps are called one by one, within the torch settings of the job's runtime."""
+    with job.runtime.scope():
+        loop = Loop(job)
+        loop.step.method.train()
+        loop.begin_epoch(0)
+        try:
+            yield loop
+        finally:
+            loop.step.feed.close()
+
+
+def seconds_of(action: Callable[[], object], count: int, runtime: Runtime) -> float:
+    """Seconds of one of ``count`` calls."""
+    wait(runtime)
+    start = time.perf_counter()
+    for _ in range(count):
+        action()
+    wait(runtime)
+    return (time.perf_counter() - start) / count
+
+
+def wait(runtime: Runtime) -> None:
+    """Until the device has done all that it was given."""
+    if runtime.on_gpu:
+        torch.cuda.synchronize()
 
 
 def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
@@ -171,31 +184,10 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
         "optimisers": lambda: step.optimisers.step(batch.step),
         "average of weights": lambda: step.ema.update(batch.step),
     }
-    if len(step.method.model.auxiliary):
-        parts[AUXILIARY] = _auxiliary_pass(step, batch)
     timed = {name: _time_part(part, step.runtime) for name, part in parts.items()}
     times = {name: 1000 * seconds for name, (seconds, _) in timed.items()}
     times["backward"] -= times["forward"]
     return times, [name for name, (_, captured) in timed.items() if step.runtime.capture and not captured]
-
-
-def _auxiliary_pass(step: Step, batch: Batch) -> Callable[[], None]:
-    """The forward and backward pass of the auxiliary classifiers alone, on as many features as in a step."""
-    model = step.method.model
-    n = sum(len(views) for views in (*batch.labelled[:1], *batch.unlabelled[:1]))
-    z = torch.randn(n, model.backbone.features, device=step.runtime.device)
-
-    def forward() -> torch.Tensor:
-        with step.runtime.autocast():
-            return torch.stack([classifier(z).float().sum() for classifier in model.auxiliary]).sum()
-
-    compiled = torch.compile(forward) if step.runtime.capture else forward
-
-    def forward_and_backward() -> None:
-        step.optimisers.zero()
-        compiled().backward()
-
-    return forward_and_backward
 
 
 def _time_part(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
