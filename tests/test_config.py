@@ -3,16 +3,13 @@
 import dataclasses
 import json
 import math
-import shlex
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
 import numpy as np
 import pytest
 
-from normatch.arguments import parse_run
 from normatch.augment import AugmentConfig
-from normatch.command import command_of
 from normatch.config import Config, flat, from_json, to_json
 from normatch.errors import UserError
 from normatch.methods import Settings, methods
@@ -20,60 +17,15 @@ from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.methods.supervised import Supervised
-from normatch.recipes import own, recipes
+from normatch.recipes import own
 
 
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_survives_json(name: str) -> None:
-    config = recipes.get(name).build()
-    assert config.name == name
-    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
-
-
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_names_things_that_exist(name: str) -> None:
-    from normatch.data import sources
-    from normatch.nets import backbones
-
-    config = recipes.get(name).build()
-    source = sources.get(config.data)
-    assert backbones.get(config.backbone).supports(source.shape)
-    assert config.labels is None or config.labels % source.classes == 0
-
-
-def test_the_papers_numbers_are_the_defaults() -> None:
-    config = recipes.get("cifar10-40").build()
-    assert (config.steps, config.epoch, config.batch, config.ratio, config.ema) == (2**20, 1024, 64, 7, 0.999)
-    assert (config.optim.lr, config.optim.momentum, config.optim.weight_decay) == (0.03, 0.9, 5e-4)
-    assert config.settings == NorMatchSettings(
-        pseudo_label="soft",
-        alignment=True,
-        alignment_batches=32,
-        consensus="min",
-        auxiliary="nfc",
-        head="softmax",
-        stop_gradient=True,
-        decide_after=1.0,
-        adaptive=False,
-        num_weight=1e-6,
-        flow_layers=6,
-        flow_hidden=32,
-        flow_lr=1e-3,
-        flow_clip=50.0,
-        flow_ramp=5,
-        passes="joint",
-        means="zero",
-    )
-
-
-def test_the_defaults_fit_together() -> None:
-    assert Config(name="cifar10-40") == recipes.get("cifar10-40").build()
+def through_json(config: Config) -> Config:
+    return from_json(Config, json.loads(json.dumps(to_json(config))))
 
 
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
-    assert Config().replace(method="fixmatch").settings == FixMatchSettings(
-        threshold=0.95, pseudo_label="onehot", alignment=False, alignment_batches=32, passes="joint"
-    )
+    assert Config().replace(method="fixmatch").settings == FixMatchSettings()
     changed = Config(settings=NorMatchSettings(passes="shared", consensus="drop"))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="shared")
     assert changed.replace(method="supervised").settings == Settings()
@@ -81,8 +33,6 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
     assert of_alignment.replace(method="fixmatch").settings == FixMatchSettings()
     on = Config(method="fixmatch", settings=FixMatchSettings(alignment=True, alignment_batches=64))
     assert on.replace(method="normatch").settings == NorMatchSettings(alignment_batches=64)
-    with pytest.raises(UserError, match="takes FixMatchSettings"):
-        Config(method="fixmatch", settings=NorMatchSettings())
 
 
 @pytest.mark.parametrize(
@@ -90,28 +40,42 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
     [
         ({"device": "tpu"}, "device is 'tpu': choose from auto, cpu, cuda"),
         ({"steps": 1.5}, "steps is 1.5: give int"),
-        ({"steps": True}, "steps is True"),
+        ({"steps": True}, "steps is True: give int"),
+        ({"steps": np.float64(5)}, "steps is 5.0: give int"),
+        ({"steps": 0}, "steps is 0: give a whole number from 1 to 2,147,483,647"),
         ({"labels": "many"}, "labels is 'many': give int or None"),
         ({"settings": NorMatchSettings(consensus="max")}, "settings.consensus is 'max': choose from min, drop"),  # type: ignore[arg-type]
-        ({"norm_momentum": 0.0}, "norm_momentum is 0.0"),
+        ({"settings": NorMatchSettings(num_weight=math.nan)}, "settings.num_weight is nan: give a finite number"),
+        ({"optim": OptimConfig(lr=math.inf)}, "optim.lr is inf: give a finite number"),
+        ({"optim": OptimConfig(lr=-1)}, "optim.lr is -1: give a positive number"),
+        ({"optim": OptimConfig(muon=1)}, "optim.muon is 1: give a share from 0"),
+        ({"optim": OptimConfig(cosine=0.8)}, "optim.cosine is 0.8: give a number from 0"),
+        ({"optim": OptimConfig(weight_decay=-1)}, "optim.weight_decay is -1: give"),
+        ({"norm_momentum": 0.0}, "norm_momentum is 0.0: give a number above 0"),
+        ({"validation": 1.5}, "validation is 1.5: give a share"),
+        ({"ema": 2}, "ema is 2: give a number from 0"),
+        ({"seed": -1}, "seed is -1: give"),
+        ({"name": " "}, "name is ' ': give a name"),
+        ({"name": "../x"}, "name is '../x': give a name without slashes"),
+        ({"name": "a\x1b[2J"}, r"name is 'a\x1b[2J': give a name without"),
+        ({"fold": 0, "labelled": ("a.txt",)}, "fold is 0: give either it or labelled"),
         ({"method": "nomatch"}, "unknown method 'nomatch'"),
-        ({"steps": np.float64(5)}, "steps is 5.0: give int"),
-        ({"batch": np.bool_(True)}, "batch is True: give int"),
-        ({"settings": NorMatchSettings(num_weight=float("nan"))}, "settings.num_weight is nan: give a finite number"),
-        ({"settings": NorMatchSettings(flow_clip=float("nan"))}, "settings.flow_clip is nan: give a finite number"),
-        ({"settings": NorMatchSettings(flow_lr=float("inf"))}, "settings.flow_lr is inf: give a finite number"),
-        ({"optim": OptimConfig(lr=float("inf"))}, "optim.lr is inf: give a finite number"),
-        ({"optim": OptimConfig(weight_decay=float("-inf"))}, "optim.weight_decay is -inf: give a finite number"),
-        ({"ema": float("nan")}, "ema is nan: give a finite number"),
+        ({"method": ["normatch"]}, "method is ['normatch']: give a name"),
+        ({"method": "fixmatch", "settings": NorMatchSettings()}, "method 'fixmatch' takes FixMatchSettings"),
+        ({"augment": AugmentConfig(cutout="half")}, "augment.cutout is 'half': give float"),  # type: ignore[arg-type]
+        ({"augment": AugmentConfig(cutout=2)}, "augment.cutout is 2: allowed is 0 to 1"),
+        ({"augment": None}, "augment is None: give AugmentConfig"),
+        ({"unlabelled": 3}, "unlabelled is 3: give Path or None"),
     ],
 )
-def test_errors_name_the_field_and_what_is_allowed(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        Config().replace(**change)
-    assert message in str(error.value)
+def test_errors_name_the_field_its_value_and_what_is_allowed(change: dict[str, Any], message: str) -> None:
+    for make in (Config, Config().replace):
+        with pytest.raises(UserError) as error:
+            make(**change)
+        assert message in str(error.value)
 
 
-def method_with(monkeypatch: pytest.MonkeyPatch, kind: Any, default: Any = None) -> type[Settings]:
+def method_with(monkeypatch: pytest.MonkeyPatch, kind: Any, default: Any = None) -> Any:
     """The settings of a method "odd", whose only setting ``x`` has this annotation."""
     choice = ("x", kind, dataclasses.field(default_factory=lambda: default))
     settings = dataclasses.make_dataclass("OddSettings", [choice], bases=(Settings,), frozen=True)
@@ -120,22 +84,14 @@ def method_with(monkeypatch: pytest.MonkeyPatch, kind: Any, default: Any = None)
     return settings
 
 
-def test_settings_that_would_not_be_stored_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_would_not_be_stored_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgotten(Settings):
         weight: float = 1.0
 
-    @dataclasses.dataclass(frozen=True)
-    class Bare(Settings):
-        weight: float
-
     monkeypatch.setattr(methods, "_things", dict(methods.items()))
-    for kind, message in (
-        (Forgotten, r"Forgotten.weight is no setting of method 'odd': write @dataclass\(frozen=True\) above the class"),
-        (Bare, r"Bare.weight, a setting of method 'odd', has no default: give it one"),
-    ):
-        methods._things["odd"] = type("Odd", (Supervised,), {"Settings": kind})
-        with pytest.raises(UserError, match=message):
-            Config(method="odd")
+    methods.add("odd", type("Odd", (Supervised,), {"Settings": Forgotten}))
+    with pytest.raises(UserError, match=r"Forgotten.weight is no setting of method 'odd': write @dataclass"):
+        Config(method="odd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,14 +107,13 @@ STORED: list[tuple[Any, list[Any], list[Any]]] = [
     (tuple[tuple[Path, ...], ...], [((Path("a"),), ())], [(Path("a"),)]),
     (list[int], [[], [1, 2]], [(1,), [1.5]]),
     (list[Literal["a", "b"]], [["a", "b"]], [["c"]]),
+    (dict[str, float], [{}, {"a": 0.5}], [{"a": "b"}, {1: 0.5}]),
     (Literal["a", "b"] | None, [None, "a"], ["c", 1]),
     (Optional[Literal["a", "b"]], [None, "b"], ["c"]),  # noqa: UP045
-    (Optional[float], [None, 1, 0.5], ["a", True]),  # noqa: UP045
     (Union[str, float], ["a", 1, 0.5], [None, True]),  # noqa: UP007
     (Literal["auto"] | float, ["auto", 0.5], ["none"]),
     (tuple[Path, ...] | None, [None, (Path("a"),)], [("a", 1)]),
     (Path, [Path("a")], [1]),
-    (None, [None], [1]),
     (Inner, [Inner(2)], [AugmentConfig(), None]),
 ]
 
@@ -169,35 +124,31 @@ def test_a_setting_of_any_of_these_types_is_checked_and_survives_json(
 ) -> None:
     settings = method_with(monkeypatch, kind, good[0])
     for x in good:
-        config = Config(method="odd", settings=settings(x))  # type: ignore[call-arg]
-        back = from_json(Config, json.loads(json.dumps(to_json(config))))
+        config = Config(method="odd", settings=settings(x))
+        back = through_json(config)
         assert back == config
         assert type(back.settings.x) is type(x)  # type: ignore[attr-defined]
     for x in bad:
         with pytest.raises(UserError, match=r"^settings.x is .*: (give|choose from) "):
-            Config(method="odd", settings=settings(x))  # type: ignore[call-arg]
+            Config(method="odd", settings=settings(x))
 
 
 @pytest.mark.parametrize(
-    ("kind", "x", "message"),
+    ("kind", "x", "remedy"),
     [
-        (tuple[float, ...], (1, "a"), "settings.x is (1, 'a'): give tuple[float, ...]"),
-        (tuple[float, ...], (1.0, math.nan), "settings.x is (1.0, nan): give a finite number"),
-        (Literal["a", "b"] | None, "c", "settings.x is 'c': choose from a, b, None"),
-        (Optional[float], "c", "settings.x is 'c': give float or None"),  # noqa: UP045
-        (dict[str, float], {}, "settings.x has type dict[str, float], which no config can hold: annotate it as bool,"),
-        (Path | str, "a", "Path | str, which no config can hold: annotate it as bool,"),
-        (bytes, b"", "settings.x has type bytes, which"),
-        (list, [], "settings.x has type list, which"),
+        (tuple[float, ...], (1, "a"), "give tuple[float, ...]"),
+        (tuple[float, ...], (1.0, math.nan), "give a finite number"),
+        (Literal["a", "b"] | None, "c", "choose from a, b, None"),
+        (Optional[float], "c", "give float or None"),  # noqa: UP045
     ],
 )
 def test_the_message_on_a_setting_says_its_type(
-    kind: Any, x: Any, message: str, monkeypatch: pytest.MonkeyPatch
+    kind: Any, x: Any, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = method_with(monkeypatch, kind)
     with pytest.raises(UserError) as error:
-        Config(method="odd", settings=settings(x))  # type: ignore[call-arg]
-    assert message in str(error.value)
+        Config(method="odd", settings=settings(x))
+    assert str(error.value) == f"settings.x is {x!r}: {remedy}"
 
 
 @pytest.mark.parametrize("stored", [3, "ab", [1, 2, 3]])
@@ -208,28 +159,6 @@ def test_a_stored_tuple_of_another_length_is_named(stored: Any, monkeypatch: pyt
     assert str(error.value) == f"settings.x is {stored!r}: give tuple[int, int]"
 
 
-def test_numpy_s_numbers_in_a_tuple_become_python_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = method_with(monkeypatch, tuple[float, ...])
-    config = Config(method="odd", settings=settings((np.float32(0.5), np.int64(1))))  # type: ignore[call-arg]
-    assert json.dumps(to_json(config.settings)) == '{"x": [0.5, 1]}'
-
-
-def test_a_tuple_is_a_flag_of_the_command_that_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = method_with(monkeypatch, tuple[float, ...], (0.5,))
-    config = recipes.get("cifar10-40").build().replace(method="odd", settings=settings((0.1, 2.0)))  # type: ignore[call-arg]
-    command = command_of(config)
-    assert command == "normatch train cifar10-40 --method odd --settings.x 0.1 2.0"
-    assert parse_run("train", shlex.split(command)[2:], {})[0] == config
-
-
-def test_tuples_of_tuples_are_written_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = method_with(monkeypatch, tuple[tuple[int, int], ...], ((1, 2),))
-    config = recipes.get("cifar10-40").build().replace(method="odd", settings=settings(((1, 2), (3, 4))))  # type: ignore[call-arg]
-    command = command_of(config)
-    assert command == "normatch train cifar10-40 --method odd --settings.x 1 2 3 4"
-    assert parse_run("train", shlex.split(command)[2:], {})[0] == config
-
-
 def test_an_unknown_field_is_an_error() -> None:
     choices = "cosine, lr, momentum, muon, weight_decay"
     with pytest.raises(UserError, match=f"unknown field optim.speed: choose from {choices}"):
@@ -237,34 +166,16 @@ def test_an_unknown_field_is_an_error() -> None:
 
 
 def test_places_are_given_as_text_or_as_paths() -> None:
-    as_text = Config(data="pets", unlabelled="more", data_root="root")  # type: ignore[arg-type]
-    as_paths = Config(data=Path("pets"), unlabelled=Path("more"), data_root=Path("root"))  # type: ignore[arg-type]
-    assert as_text == as_paths == from_json(Config, json.loads(json.dumps(to_json(as_paths))))
+    as_text = Config(data="pets", unlabelled="more", data_root="root", labelled=["a", "b"])  # type: ignore[arg-type]
+    places: dict[str, Any] = {"data": Path("pets"), "unlabelled": Path("more"), "data_root": Path("root")}
+    as_paths = Config(**places, labelled=(Path("a"), Path("b")))
+    assert as_text == as_paths == through_json(as_paths)
     assert (as_text.data, as_text.unlabelled, as_text.data_root) == ("pets", Path("more"), Path("root"))
+    assert Config(labelled="a").labelled == (Path("a"),)  # type: ignore[arg-type]
     assert own(Path("pets")) == own("pets")
-    with pytest.raises(UserError, match="unlabelled is 3: give Path or None"):
-        Config(unlabelled=3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
-        ({"method": 3}, "method is 3: give a name"),
-        ({"method": ["normatch"]}, r"method is \['normatch'\]: give a name"),
-        ({"augment": AugmentConfig(cutout="half")}, "augment.cutout is 'half': give float"),  # type: ignore[arg-type]
-        ({"augment": AugmentConfig(ops=None)}, "augment.ops is None: give int"),  # type: ignore[arg-type]
-        ({"augment": AugmentConfig(cutout=2)}, "augment.cutout is 2: allowed is 0 to 1"),
-        ({"augment": None}, "augment is None: give AugmentConfig"),
-    ],
-)
-def test_values_of_another_type_are_named(given: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        Config(**given)
-    with pytest.raises(UserError, match=complaint):
-        Config().replace(**given)
-
-
-def test_numpy_s_numbers_become_python_s_own() -> None:
+def test_numpy_s_numbers_become_python_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(
         steps=np.int64(5),  # type: ignore[arg-type]
         test_share=np.float32(0.25),  # type: ignore[arg-type]
@@ -274,15 +185,9 @@ def test_numpy_s_numbers_become_python_s_own() -> None:
         augment=AugmentConfig(ops=np.int8(1)),  # type: ignore[arg-type]
         optim=OptimConfig(lr=np.float64(0.5)),
     )
-    expected = Config(
-        steps=5,
-        test_share=0.25,
-        ema_ramp=True,
-        backbone="mlp",
-        settings=NorMatchSettings(num_weight=0.5, alignment=False),
-        augment=AugmentConfig(ops=1),
-        optim=OptimConfig(lr=0.5),
-    )
-    assert config == expected
     assert not [name for name, value in flat(to_json(config)).items() if isinstance(value, np.generic)]
-    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == expected
+    assert (config.steps, config.test_share, config.ema_ramp, config.augment.ops) == (5, 0.25, True, 1)
+    assert through_json(config) == config
+    settings = method_with(monkeypatch, tuple[float, ...])
+    odd = Config(method="odd", settings=settings((np.float32(0.5), np.int64(1))))
+    assert json.dumps(to_json(odd.settings)) == '{"x": [0.5, 1]}'

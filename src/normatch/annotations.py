@@ -1,36 +1,15 @@
-"""The annotations that a config's field may have: those whose values can be stored as JSON and checked."""
+"""Check values against annotations: those of a config's fields and of JSON files."""
 
 import dataclasses
 import math
 import types
 import typing
-from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["STORABLE", "elements", "fits", "is_finite", "kinds", "remedy", "storable", "word"]
+__all__ = ["elements", "fits", "is_finite", "kinds", "remedy"]
 
 UNIONS = (types.UnionType, typing.Union)
 """The origins of ``X | Y`` and of ``Union[X, Y]`` or ``Optional[X]``."""
-
-PLAIN = (bool, int, float, str)
-"""The types of which a field may have several: each is its own kind of value in JSON."""
-
-STORABLE = (
-    "annotate it as bool, int, float, str, a union of these, Literal, Path, a tuple or list of these, any of them or "
-    "None, or a dataclass"
-)
-"""The remedy for a field of any other type."""
-
-
-def storable(hint: Any) -> bool:
-    """Whether any value of this annotation can be restored from JSON: for Path | str, say, text could be either."""
-    found = kinds(hint)
-    if len(found) != 1:
-        return all(h in PLAIN or typing.get_origin(h) is Literal for h in found)
-    (only,) = found
-    if typing.get_origin(only) in (tuple, list):
-        return all(h is ... or storable(h) for h in typing.get_args(only))
-    return only in PLAIN or only is Path or typing.get_origin(only) is Literal
 
 
 def fits(given: Any, hint: Any) -> bool:
@@ -77,14 +56,15 @@ def is_finite(value: Any) -> bool:
 
 def remedy(hint: Any) -> str:
     """What to give for a field of this annotation."""
-    members = _members(hint)
-    if not any(typing.get_origin(h) is Literal for h in members):
-        return f"give {' or '.join(map(word, members))}"
-    choices = [typing.get_args(h) if typing.get_origin(h) is Literal else (word(h),) for h in members]
-    return f"choose from {', '.join(str(c) for part in choices for c in part)}"
+    choices = [_words(h) for h in _members(hint)]
+    several = any(len(words) > 1 for words in choices)
+    words = [word for part in choices for word in part]
+    return f"choose from {', '.join(words)}" if several else f"give {' or '.join(words)}"
 
 
-def word(hint: Any) -> str:
+def _words(hint: Any) -> list[str]:
+    if typing.get_origin(hint) is Literal:
+        return list(map(str, typing.get_args(hint)))
     if hint is type(None):
-        return "None"
-    return str(hint) if typing.get_origin(hint) or not isinstance(hint, type) else hint.__name__
+        return ["None"]
+    return [str(hint) if typing.get_origin(hint) or not isinstance(hint, type) else hint.__name__]

@@ -1,6 +1,7 @@
 """The configuration of a run: everything that decides its result, validated, and stored in ``config.json``."""
 
 import dataclasses
+import re
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,14 +9,15 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from normatch.annotations import STORABLE, elements, fits, is_finite, kinds, remedy, storable, word
+from normatch.annotations import elements, fits, is_finite, kinds, remedy
 from normatch.augment import AugmentConfig
 from normatch.device import Device
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
+from normatch.files import read_object
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
 
-__all__ = ["Config", "flat", "from_json", "must_be_config", "to_json"]
+__all__ = ["Config", "flat", "from_json", "must_be_config", "read_config", "to_json"]
 
 T = TypeVar("T")
 
@@ -101,7 +103,6 @@ class Config:
     """Steps between checkpoints; None is once an epoch."""
 
     def __post_init__(self) -> None:
-        # A search over np.arange gives NumPy's numbers, which JSON does not take.
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
         # Places may be given as text or as paths, as in train(out=...) and load(run).
@@ -109,8 +110,7 @@ class Config:
             if isinstance(given := getattr(self, name), str | Path):
                 object.__setattr__(self, name, kind(given))
         named: Any = self.labelled
-        if isinstance(named, str | Path):
-            named = (named,)
+        named = (named,) if isinstance(named, str | Path) else named
         if isinstance(named, tuple | list) and all(isinstance(place, str | Path) for place in named):
             object.__setattr__(self, "labelled", tuple(map(Path, named)))
         # A config made in Python without settings gets the method's default settings.
@@ -125,33 +125,29 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Raise UserError, naming the field and its allowed values, if a value is invalid."""
+        """Raise UserError, naming the field, its value and what is allowed, if a value is invalid."""
         _check_types(self, "")
         self.settings.check()
         self.augment.check()
+        optim, momentum = self.optim, self.norm_momentum
         _must("name", repr(self.name), bool(self.name.strip()), "a name, which the run's folder gets")
-        inside = not set("/\\") & set(self.name) and self.name not in (".", "..")
-        _must("name", repr(self.name), inside, "a name without slashes, and the place of the run with --out")
-        counts = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size")
-        for name in counts:
+        inside = not set("/\\") & set(self.name) and self.name not in (".", "..") and self.name.isprintable()
+        _must("name", repr(self.name), inside, "a name without slashes and control characters; the place is --out")
+        for name in COUNTS:
             value = getattr(self, name)
-            _must(name, value, value is None or value >= 1, "a whole number of at least 1")
+            _must(name, value, value is None or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
+        _must("seed", self.seed, 0 <= self.seed < 2**63, "a whole number from 0 to 2^63 - 1")
         for name, share in (("test_share", self.test_share), ("validation", self.validation)):
             _must(name, share, 0 <= share < 1, "a share from 0 up to, but not including, 1")
-        for name, share in (("ema", self.ema), ("optim.momentum", self.optim.momentum)):
+        for name, share in (("ema", self.ema), ("optim.momentum", optim.momentum)):
             _must(name, share, 0 <= share < 1, "a number from 0 up to, but not including, 1")
-        _must("optim.lr", self.optim.lr, self.optim.lr > 0, "a positive number")
-        _must("optim.muon", self.optim.muon, 0 <= self.optim.muon < 1, "a share from 0 (no Muon) to below 1")
-        decay, momentum = self.optim.weight_decay, self.norm_momentum
-        _must("optim.weight_decay", decay, decay >= 0, "a number that is not negative")
-        angle = self.optim.cosine
-        _must(
-            "optim.cosine", angle, 0 <= angle <= 0.5, "a number from 0 (a constant rate) to 0.5 (a rate that ends at 0)"
-        )
+        _must("optim.lr", optim.lr, optim.lr > 0, "a positive number")
+        _must("optim.muon", optim.muon, 0 <= optim.muon < 1, "a share from 0 (no Muon) to below 1")
+        _must("optim.weight_decay", optim.weight_decay, optim.weight_decay >= 0, "a number that is not negative")
+        _must("optim.cosine", optim.cosine, 0 <= optim.cosine <= 0.5, "a number from 0 (constant) to 0.5 (ends at 0)")
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
         alone = self.fold is None or not self.labelled
         _must("fold", self.fold, alone, "either it or labelled: both say which labels are used")
-        _must("seed", self.seed, self.seed >= 0, "a whole number that is not negative")
 
     def replace(self, **changes: Any) -> "Config":
         """A copy with some fields changed.
@@ -162,14 +158,17 @@ class Config:
         """
         if changes.get("method", self.method) != self.method and "settings" not in changes:
             wanted = methods.get(changes["method"]).Settings
-            names = {f.name for f in dataclasses.fields(wanted)}
-            changed = {f.name: getattr(self.settings, f.name) for f in dataclasses.fields(self.settings)}
-            default = type(self.settings)()
-            kept = {name: v for name, v in changed.items() if name in names and v != getattr(default, name)}
+            names, default = {f.name for f in dataclasses.fields(wanted)}, type(self.settings)()
+            kept = {name: v for name, v in vars(self.settings).items() if name in names and v != getattr(default, name)}
             settings = wanted(**kept)
             off = [name for name, other in wanted.needs.items() if not getattr(settings, other)]
             changes["settings"] = wanted(**{name: value for name, value in kept.items() if name not in off})
         return dataclasses.replace(self, **changes)
+
+
+COUNTS = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size", "labels")
+MOST = 2**31 - 1
+"""The fields that count something, and the largest number of anything: products of two stay within 64 bits."""
 
 
 def must_be_config(config: Any) -> None:
@@ -178,35 +177,69 @@ def must_be_config(config: Any) -> None:
         raise UserError(f"config is {config!r}: give a Config, such as normatch.recipes.own(FOLDER)")
 
 
-def _must_be_settings(kind: type[Settings], method: str) -> None:
-    """Raise UserError for what looks like a setting of the method, but would not be stored, or has no default."""
-    hints = {name for name, hint in typing.get_type_hints(kind).items() if typing.get_origin(hint) is not ClassVar}
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    for name in sorted(hints - set(fields)):
-        raise UserError(
-            f"{kind.__name__}.{name} is no setting of method {method!r}: write @dataclass(frozen=True) above the class"
-        )
-    for name, f in fields.items():
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise UserError(f"{kind.__name__}.{name}, a setting of method {method!r}, has no default: give it one")
+def read_config(file: Path) -> Config:
+    """The config in a run's ``config.json``; UserError if it cannot be read, or a newer version wrote it."""
+    from normatch import __version__
+
+    try:
+        fields = read_object(file)
+        written_by = str(fields.pop("normatch", __version__))
+        if _release(written_by) > _release(__version__):
+            raise UserError(f"it was written by normatch {written_by}, this is {__version__}: upgrade to read it")
+        return from_json(Config, fields)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({reason(error)}): give the config.json of a run") from error
 
 
-def _without_numpy(value: Any) -> Any:
-    """Python's own value for a NumPy scalar, also in a tuple, a list or a dataclass. Others are returned as is."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if type(value) in (tuple, list):
-        return type(value)(map(_without_numpy, value))
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return value
-    given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    own = {name: _without_numpy(v) for name, v in given.items()}
-    return dataclasses.replace(value, **{name: v for name, v in own.items() if v is not given[name]})
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparison.
+
+    >>> _release("0.10.1") > _release("0.9"), _release("0.2.0rc1")
+    (True, (0, 2, 0))
+    """
+    return tuple(int(number) for number in re.findall(r"(?:^|\.)(\d+)", version))
 
 
 def _must(name: str, value: object, allowed: bool, remedy: str) -> None:
     if not allowed:
         raise UserError(f"{name} is {value}: give {remedy}")
+
+
+def _must_be_settings(kind: type[Settings], method: str) -> None:
+    """Raise UserError for what looks like a setting of a plug-in's method, but would not be stored."""
+    hints = {name for name, hint in typing.get_type_hints(kind).items() if typing.get_origin(hint) is not ClassVar}
+    for name in sorted(hints - {f.name for f in dataclasses.fields(kind)}):
+        raise UserError(
+            f"{kind.__name__}.{name} is no setting of method {method!r}: write @dataclass(frozen=True) above the class"
+        )
+
+
+def _without_numpy(value: Any) -> Any:
+    """Python's own value for a NumPy scalar, which JSON does not take, also in a tuple, a list or a dataclass."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (tuple, list):
+        return type(value)(map(_without_numpy, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        own = {name: _without_numpy(v) for name, v in given.items()}
+        return dataclasses.replace(value, **{name: v for name, v in own.items() if v is not given[name]})
+    return value
+
+
+def _check_types(value: Any, where: str) -> None:
+    """Raise UserError for a field whose value does not have its annotated type, is NaN or infinite, or no choice."""
+    hints = typing.get_type_hints(type(value))
+    for f in dataclasses.fields(value):
+        name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
+        if hint is not Settings and not fits(given, hint):
+            raise UserError(f"{name} is {given!r}: {remedy(hint)}")
+        if dataclasses.is_dataclass(given):
+            _check_types(given, f"{name}.")
+        elif not is_finite(given):
+            raise UserError(f"{name} is {given}: give a finite number")
 
 
 def to_json(value: Any) -> Any:
@@ -244,6 +277,7 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
 
 
 def _restore(hint: Any, value: Any, where: str) -> Any:
+    """The value of a field with this annotation; one of another type is left for the checks of the config."""
     found = kinds(hint)
     if value is None or len(found) != 1:
         return value
@@ -253,23 +287,8 @@ def _restore(hint: Any, value: Any, where: str) -> Any:
     if hint is Path and isinstance(value, str):
         return Path(value)
     kind = typing.get_origin(hint)
-    if kind in (tuple, list):
-        if not isinstance(value, list) or len(hints := elements(hint, len(value))) != len(value):
-            raise UserError(f"{where.rstrip('.')} is {value!r}: give {word(hint)}")
-        return kind(_restore(h, v, where) for h, v in zip(hints, value, strict=True))
+    if kind in (tuple, list) and isinstance(value, list):
+        hints = elements(hint, len(value))
+        if len(hints) == len(value):
+            return kind(_restore(h, v, where) for h, v in zip(hints, value, strict=True))
     return value
-
-
-def _check_types(value: Any, where: str) -> None:
-    """Raise UserError for a field whose value does not have its annotated type, is NaN or infinite, or no choice."""
-    hints = typing.get_type_hints(type(value))
-    for f in dataclasses.fields(value):
-        name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
-        if not (dataclasses.is_dataclass(hint) or storable(hint)):
-            raise UserError(f"{name} has type {word(hint)}, which no config can hold: {STORABLE}")
-        if hint is not Settings and not fits(given, hint):
-            raise UserError(f"{name} is {given!r}: {remedy(hint)}")
-        if dataclasses.is_dataclass(given):
-            _check_types(given, f"{name}.")
-        elif not is_finite(given):
-            raise UserError(f"{name} is {given}: give a finite number")

@@ -3,7 +3,11 @@
 import shlex
 from pathlib import Path
 
-__all__ = ["UserError", "reason", "resume_command"]
+__all__ = ["RESUME", "UserError", "reason", "repeat_command", "resume_command"]
+
+
+RESUME = 75
+"""Exit code of a run that was stopped and can be resumed (EX_TEMPFAIL of sysexits.h)."""
 
 
 class UserError(ValueError):
@@ -16,7 +20,8 @@ def reason(error: BaseException) -> str:
     >>> reason(EOFError()), reason(OSError("broken\\nat byte 7"))
     ('EOFError', 'broken')
     """
-    lines = str(error).strip().splitlines()
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    lines = text.strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
@@ -27,3 +32,12 @@ def resume_command(folder: Path, *flags: str) -> str:
     "normatch train --out 'runs/my cats' --resume"
     """
     return shlex.join(["normatch", "train", "--out", str(folder), "--resume", *flags])
+
+
+def repeat_command(folder: Path, *flags: str) -> str:
+    """The shell command that trains the run in ``folder`` again, with ``flags`` changed.
+
+    >>> repeat_command(Path("runs/cats"), "--seed", "1")
+    'normatch train --config runs/cats/config.json --seed 1'
+    """
+    return shlex.join(["normatch", "train", "--config", str(folder / "config.json"), *flags])

@@ -123,9 +123,10 @@ def own(data: str | Path, seed: int = 0) -> Config:
     """
     # Not Path.resolve, which raises for a symbolic link to itself; reading the data reports that properly.
     path = Path(os.path.realpath(data))
+    # A folder's name has no suffix to strip: "shots.2023" and "shots.2024" must stay distinct.
+    name = (path.name if path.is_dir() else path.stem) or "run"
     return Config(
-        # A folder's name has no suffix to strip: "shots.2023" and "shots.2024" must stay distinct.
-        name=(path.name if path.is_dir() else path.stem) or "run",
+        name="".join(c if c.isprintable() else "_" for c in name),
         data=str(data),
         labels=None,
         seed=seed,

@@ -101,11 +101,9 @@ def test_a_table_that_becomes_a_manifest(
     assert main(["suggest", str(pictures / "run"), "--labels", "6", "--out", "next.csv", "--sheet", "next.png"]) == 0
     counted, said = capsys.readouterr().out.splitlines()
     assert counted == "6 samples to label, of 28 without one: next.csv"
-    assert said.startswith(f"next: fill in its column label, then normatch train --data {pictures / 'pets'} ")
+    assert said.startswith("next: fill in its column label, then normatch train --config ")
     for words in (
-        f"--labelled {pictures / 'run'} next.csv",
-        "--test-share 0.2",
-        "--steps 2",
+        f"--config {pictures / 'run'}/config.json --labelled {pictures / 'run'} next.csv --labels None",
         f"{pictures / 'run'}-more",
     ):
         assert words in said

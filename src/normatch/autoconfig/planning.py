@@ -1,7 +1,6 @@
 """Choose the settings that the user left open for a run on their own data, from the data and the machine."""
 
 import dataclasses
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,10 @@ from normatch.training.run import Run
 from normatch.training.train import run_folder
 
 __all__ = ["Plan", "choose", "plan"]
+
+
+YEAR = 365 * 24 * 60.0
+"""The most minutes that a run may take."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,8 @@ def plan(
         if minutes is not None:
             raise UserError(f"minutes is {minutes}: a run that is resumed has its steps; leave it out")
         return Plan(config)
-    if minutes is not None and not (0 < minutes < math.inf):
-        raise UserError(f"minutes is {minutes}: give a positive number, such as 10")
+    if minutes is not None and not (0 < minutes <= YEAR):
+        raise UserError(f"minutes is {minutes}: give a number of minutes above 0, such as 10")
     if automatic is None:
         automatic = config.data not in sources
     fixed = _fixed(config, fixed) if automatic else frozenset(fixed)

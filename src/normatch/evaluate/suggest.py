@@ -1,7 +1,6 @@
 """Which samples to label next: one per cluster without a label, the clusters of most uncertainty first."""
 
 import os
-import shlex
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,15 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normatch.command import command_of, flags_of_own
-from normatch.config import Config
 from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.folder import folder_of
 from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.reading import DEFAULT
 from normatch.data.selected import Inputs, Selected
 from normatch.device import Device
-from normatch.errors import UserError
+from normatch.errors import UserError, repeat_command
 from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.predict import load, must_be_a_table, table
 from normatch.nets.model import Model, features
@@ -178,7 +175,8 @@ def suggest_to(
     if sheet is not None and not found.samples.is_images:
         raise UserError(f"sheet is {str(sheet)!r}, but {path} is a run on feature vectors: leave it out")
     run, of_files = Run.open(path), found.samples.files is not None
-    config = how.get("moved", STAYED).applied_to(run.config)
+    moved: Moved = how.get("moved", STAYED)
+    config = moved.applied_to(run.config)
     with table(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
         if of_files:
             places = (_seen_from(out, folder_of(config.data) / str(row.item)) for row in found.rows)
@@ -192,9 +190,10 @@ def suggest_to(
     if out is None or out.suffix.lower() != ".csv":
         return said
     if of_files:
-        return f"{said}\nnext: fill in its column label, then {_command_with_labels(path, out, config)}"
+        return f"{said}\nnext: fill in its column label, then {_command_with(out, None, run, moved)}"
     if (found.samples.labels != UNKNOWN).all():
-        return f"{said}\nnext: {_command_with_more(run, out, len(found.rows), config)}"
+        labels = len(run.split.labelled) + len(found.rows)
+        return f"{said}\nnext: {_command_with(out, labels, run, moved)}"
     return said
 
 
@@ -205,14 +204,9 @@ def _seen_from(out: Path | None, place: Path) -> str:
     return Path(os.path.relpath(os.path.join(os.path.realpath(place.parent), place.name), here)).as_posix()
 
 
-def _command_with_more(run: Run, out: Path, count: int, config: Config) -> str:
-    """The command line of the same run with these labels as well."""
-    labels = len(run.split.labelled) + count
-    more = config.replace(labelled=(run.path, out), labels=labels, fold=None)
-    return f"{command_of(more)} --out {shlex.quote(f'{run.path}-{labels}')}"
-
-
-def _command_with_labels(path: Path, out: Path, config: Config) -> str:
-    """The command line of a run like it on the user's own files with these labels as well."""
-    more = config.replace(labelled=(path, out), labels=None, fold=None)
-    return shlex.join(["normatch", "train", *flags_of_own(more), "--out", f"{path}-more"])
+def _command_with(out: Path, labels: int | None, run: Run, moved: Moved) -> str:
+    """The command line of the same run with the labels of the table as well."""
+    flags = ["--labelled", str(run.path), str(out), "--labels", str(labels)]
+    if run.config.fold is not None:
+        flags += ["--fold", "None"]
+    return repeat_command(run.path, *moved.flags(), *flags, "--out", f"{run.path}-{labels or 'more'}")

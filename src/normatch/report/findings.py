@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.command import command_of
 from normatch.config import to_json
 from normatch.data import UNKNOWN
+from normatch.errors import repeat_command
 from normatch.evaluate.answers import Answers
 from normatch.evaluate.metrics import (
     Bin,
@@ -183,7 +183,7 @@ def examine(evidence: Evidence) -> Findings:
         latents=found("latents", _latents(evidence)),
         warnings=evidence.warnings,
         left_out=left_out,
-        command=command_of(evidence.config),
+        command=repeat_command(evidence.run.path),
         config=to_json(evidence.config),
         result=result,
     )

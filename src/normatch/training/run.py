@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import typing
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 
 import normatch
 from normatch.annotations import fits
-from normatch.config import Config, from_json, to_json
+from normatch.config import Config, read_config, to_json
 from normatch.data import Corpus, Split
 from normatch.data.holdout import how_to_test
 from normatch.data.split import digest, digest_of_files, digest_of_test, files_of
@@ -140,20 +139,7 @@ class Run:
 
     @property
     def config(self) -> Config:
-        file = self.path / "config.json"
-        try:
-            fields = read_object(file)
-            written_by = str(fields.pop("normatch", normatch.__version__))
-            if _release(written_by) > _release(normatch.__version__):
-                raise UserError(
-                    f"{self.path} was written by normatch {written_by}, this is {normatch.__version__}: "
-                    "upgrade to read it"
-                )
-            return from_json(Config, fields)
-        except UserError as error:
-            raise UserError(f"{file}: {error}") from None
-        except (AttributeError, TypeError, ValueError) as error:
-            raise UserError(f"{file} cannot be read ({reason(error)}): restore it or train again") from error
+        return read_config(self.path / "config.json")
 
     @property
     def split(self) -> Split:
@@ -339,12 +325,3 @@ def _record(line: bytes) -> dict[str, Any]:
 
 def _unreadable(path: Path, error: ValueError) -> UserError:
     return UserError(f"{path} cannot be read ({error}): restore it")
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparison.
-
-    >>> _release("0.10.1") > _release("0.9"), _release("0.2.0rc1")
-    (True, (0, 2, 0))
-    """
-    return tuple(int(number) for number in re.findall(r"(?:^|\.)(\d+)", version))

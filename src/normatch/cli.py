@@ -1,0 +1,721 @@
+"""The command line: each verb parses its arguments, calls the package and prints.
+
+A verb imports what it needs when it is called, so that ``normatch --help`` does not wait for torch.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import itertools
+import json as jsonlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+from tyro.conf import Positional
+
+from normatch.errors import RESUME, UserError, resume_command
+from normatch.files import FULL
+from normatch.text import on_one_line
+
+if TYPE_CHECKING:
+    from normatch.config import Config
+
+__all__ = ["main"]
+
+DEFAULT_RECIPE = "digits-40"
+"""The recipe of a command line that names neither a recipe, nor data, nor a config."""
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code: 0 done, 2 wrong input (one line on standard error), 75 stopped but can be
+    resumed, 1 anything else."""
+    words = [_spelt(word) for word in (sys.argv[1:] if argv is None else argv)]
+    asks = not words or words[-1] in ("-h", "--help")
+    verb = next((name for name in VERBS if words[: len(name.split())] == name.split()), None)
+    group = [name for name in VERBS if words and name.startswith(f"{words[0]} ")]
+    try:
+        if words == ["--version"]:
+            from normatch import __version__
+
+            print(__version__)
+        elif verb is not None:
+            VERBS[verb](words[len(verb.split()) :])
+        elif asks and len(words) < 2:
+            print(_help(list(VERBS)))
+        elif group and (asks or len(words) == 1):
+            print(_help(group))
+        else:
+            raise UserError(f"unknown verb {' '.join(words[:2])!r}: choose from {', '.join(group or VERBS)}")
+    except UserError as error:
+        print(f"normatch: {on_one_line(str(error))}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output (head, less) has closed it; flushing the rest at exit must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.filename is None and error.errno not in FULL:
+            raise
+        where = f"{on_one_line(str(error.filename))}: " if error.filename is not None else ""
+        print(f"normatch: {where}{error.strerror}; fix that, or choose another place", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        # With a message, it says how to continue.
+        print(f"normatch: stopped{str(stop) and '; '}{on_one_line(str(stop))}", file=sys.stderr)
+        return RESUME if str(stop) else 1
+    return 0
+
+
+def _spelt(word: str) -> str:
+    """An argument with the spelling of the flags, and with ``~`` expanded also in ``--out=~/runs``, where the shell
+    leaves it as it is."""
+    if word.startswith(("--labeled", "--unlabeled")):
+        word = word.replace("labeled", "labelled", 1)
+    flag, equals, value = word.partition("=")
+    if equals and flag.startswith("--"):
+        return f"{flag}={os.path.expanduser(value)}"
+    return os.path.expanduser(word)
+
+
+def _help(verbs: list[str]) -> str:
+    rows = "\n".join(f"  {name:<14}{(VERBS[name].__doc__ or '').splitlines()[0]}" for name in verbs)
+    return (
+        "usage: normatch VERB [options]\n\n"
+        "Train an image classifier from a handful of labels and many unlabelled images.\n\n"
+        f"{rows}\n\n"
+        "normatch VERB --help explains a verb.\n"
+        "Exit codes: 0 done, 2 the input is wrong, 75 stopped and can be resumed, 1 anything else."
+    )
+
+
+def _say(text: str, file: Any = None) -> None:
+    """Print lines; names in them cannot control the terminal."""
+    print("\n".join(map(on_one_line, text.split("\n"))), file=file, flush=True)
+
+
+def _parse(target: Any, verb: str, argv: list[str], default: Any = None) -> Any:
+    """What ``target``, a function or a dataclass, gives for ``argv``; a UserError of one line if they are wrong."""
+    options = {} if default is None else {"default": default}
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(shown):
+            return tyro.cli(target, prog=f"normatch {verb}", args=argv, **options)
+    except SystemExit as stop:
+        if stop.code:
+            raise UserError(f"{verb}: {_message(shown.getvalue())}; see normatch {verb} --help") from None
+        raise
+
+
+def _message(frame: str) -> str:
+    """What the parser says in its frame: the first paragraph below the title, and the first flag that it proposes."""
+    lines = [line.strip("│╭╮╰╯ ") for line in frame.splitlines()][1:]
+    paragraphs = [
+        " ".join(group) for text, group in itertools.groupby(lines, lambda line: bool(line.strip("─-"))) if text
+    ]
+    meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
+    return paragraphs[0].rstrip(".") + (f"; did you mean {meant[1]}?" if meant else "")
+
+
+def _verb(function: Callable[..., None]) -> Callable[[list[str]], None]:
+    """A verb whose arguments are those of ``function``."""
+
+    @functools.wraps(function)
+    def later(*args: Any, **options: Any) -> Any:
+        return functools.partial(function, *args, **options)  # to run once standard error is its own again
+
+    later.__annotations__ = function.__annotations__ | {"return": Any}
+
+    def verb(argv: list[str]) -> None:
+        _parse(later, function.__name__.strip("_").replace("_", " "), argv)()
+
+    verb.__doc__ = function.__doc__
+    return verb
+
+
+# train and bench: each field of the config is a flag
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What ``train`` takes besides the fields of the config."""
+
+    recipe: Positional[str | None] = None
+    """The named run to start from: see `normatch list recipes`."""
+    config: Path | None = None
+    """The config.json of an earlier run, to repeat it; flags change it."""
+    out: Path | None = None
+    """Folder of the run; runs/NAME by default."""
+    resume: bool = False
+    """Continue the run in --out from its newest checkpoint."""
+    minutes: float | None = None
+    """Time for training: sets the steps by the speed measured here."""
+    cache: bool = True
+    """Keep decoded images for the next start: see normatch data cache."""
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What ``bench`` takes besides the fields of the config."""
+
+    recipe: Positional[str | None] = None
+    """The named run to time: see `normatch list recipes`."""
+    config: Path | None = None
+    """The config.json of a run, to time its steps; flags change it."""
+    repeats: int = 5
+    """Number of timings; their median is reported."""
+    seconds: float = 2.0
+    """Approximate length of each timing."""
+    compare: str | None = None
+    """Another method to time in the same run."""
+    items: int | None = None
+    """Noise images in place of a named data set; by default a few steps' worth."""
+    cache: bool = True
+    """Keep decoded images for the next start: see normatch data cache."""
+    out: Path | None = None
+    """JSON file to keep the result in."""
+    force: bool = False
+    """Replace --out if it exists."""
+    json: bool = False
+    """Print a JSON array with an object for each method."""
+
+
+def _train(argv: list[str]) -> None:
+    """Train a recipe, or your own data with --data, into a new folder."""
+    from normatch.autoconfig import plan
+    from normatch.bars import decoding
+    from normatch.data import Reading
+    from normatch.training.progress import shown
+    from normatch.training.run import Moved, Run
+    from normatch.training.train import run_folder, train, with_absolute_paths
+
+    config, given, automatic = _parse_run(TrainOptions, "train", argv)
+    kept = Run(run_folder(config, given.out))
+    finished = given.resume and kept.finished
+    with decoding() as on_decoded, _or_skipped():
+        made = plan(
+            config,
+            given.out,
+            resume=given.resume,
+            minutes=given.minutes,
+            automatic=automatic,
+            fixed=_given_fields(argv),
+            reading=Reading(given.cache, on_decoded),
+        )
+    if chosen := made.describe():
+        _say(chosen.rstrip("\n"))
+    config = made.config
+    try:
+        # A run that is resumed keeps its name.
+        with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
+            run = train(
+                config,
+                given.out,
+                resume=given.resume,
+                progress=progress,
+                corpus=made.corpus,
+                reading=Reading(given.cache),
+            )
+    except KeyboardInterrupt:
+        if not kept.path.is_dir():
+            raise
+        moved = Moved.between(kept.config, with_absolute_paths(config))
+        raise KeyboardInterrupt(f"continue with {resume_command(kept.path, *moved.flags())}") from None
+    _say(f"{'already finished: ' if finished else ''}{run.describe()}")
+    place = shlex.quote(str(run.path))
+    _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
+
+
+def _bench(argv: list[str]) -> None:
+    """Time the training step of a recipe, or of your own data with --data, on this machine."""
+    from normatch.autoconfig import Plan, choose
+    from normatch.bars import decoding
+    from normatch.data import Reading
+    from normatch.files import must_be_free, write_json
+    from normatch.training.bench import bench, describe
+    from normatch.training.progress import Lines
+
+    config, given, automatic = _parse_run(BenchOptions, "bench", argv)
+    if given.out:
+        must_be_free(given.out, force=given.force)
+    made = Plan(config)
+    if automatic:
+        # Time the settings that `normatch train` would choose.
+        with decoding() as on_decoded, _or_skipped():
+            made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
+    config = made.config
+    configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
+    options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "corpus": made.corpus}
+    reports = [bench(c, **options, progress=Lines(f"{c.name} {c.method}")) for c in configs]
+    if given.out:
+        write_json(given.out, reports)
+    if given.json:
+        print(jsonlib.dumps(reports))
+        return
+    _say("\n".join(map(describe, reports)))
+    if given.compare:
+        ratio = reports[1]["steps_per_second"] / reports[0]["steps_per_second"]
+        _say(f"a step of {config.method} takes {ratio:.2f} times the time of {given.compare}")
+
+
+def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":
+    """The config, an object with the verb's own options, and whether what is not given is to be chosen for the data."""
+    from normatch.config import Config
+
+    recipe = argv[0] if argv and not argv[0].startswith("-") else None
+    base, automatic = _base(recipe, argv)
+    given = _parse_from(base, options, verb, argv)
+    if given.recipe != recipe:
+        # The recipe came after a flag, so only the whole parse could find it: parse again with its defaults.
+        base, automatic = _base(given.recipe, argv)
+        given = _parse_from(base, options, verb, argv)
+    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
+
+
+def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":
+    """The config whose values are the defaults of the flags, and whether it is a draft for the user's own data."""
+    from normatch.config import read_config
+    from normatch.recipes import own, recipes
+    from normatch.training.run import Run
+    from normatch.training.train import run_folder
+
+    data, file, out, name = (_value_of(argv, flag) for flag in ("--data", "--config", "--out", "--name"))
+    if recipe is not None and recipe not in recipes and Path(recipe).exists():
+        quoted = shlex.quote(recipe)
+        raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {quoted}")
+    if recipe is not None and file is not None:
+        raise UserError(f"recipe is {recipe!r} and config is {file!r}: give one of them")
+    base, automatic = recipes.get(recipe or DEFAULT_RECIPE).build(), False
+    if file is not None:
+        base = read_config(Path(file))
+    elif recipe is None and data is not None and data != base.data:
+        base, automatic = own(data), True
+    if "--resume" not in argv:
+        return base, automatic
+    # The defaults of a resumed run are the values in its own config.json, which may not be those of the recipe.
+    folder = run_folder(base.replace(name=name or base.name), out)
+    begun = Run.open(folder).config
+    if recipe is not None and begun.data != base.data:
+        raise UserError(f"{folder} is a run on {begun.data}, {recipe} is on {base.data}: resume it without {recipe}")
+    return begun, False
+
+
+def _parse_from(base: "Config", options: type[Any], verb: str, argv: list[str]) -> Any:
+    """Parse ``argv`` into an object with the fields of the config, with the values of ``base`` as defaults, and of the
+    verb's own options. ``settings`` has the type of the method's settings, so that each of them is a flag."""
+    from normatch.config import Config
+
+    method = _value_of(argv, "--method")
+    if method is not None:
+        base = base.replace(method=method)
+    # Without the checks of a Config, which is built of the parsed values and then checks itself.
+    about = (VERBS[verb].__doc__ or "").splitlines()[0]
+    unchecked = {"__post_init__": lambda self: None, "__doc__": f"{about} The defaults are those of {base.name}."}
+    flags = dataclasses.make_dataclass(verb.title(), [], bases=(Config, options), frozen=True, namespace=unchecked)
+    default = flags(**{f.name: getattr(base, f.name) for f in dataclasses.fields(Config)})
+    return _parse(flags, verb, argv, default)
+
+
+def _given_fields(argv: list[str]) -> frozenset[str]:
+    """The names of all flags in ``argv``, spelt as attributes: ``--log-every 3`` gives ``log_every``."""
+    flags = (word[2:].split("=", 1)[0] for word in argv if word.startswith("--"))
+    return frozenset(flag.replace("-", "_") for flag in flags)
+
+
+def _value_of(argv: list[str], flag: str) -> str | None:
+    for word, following in itertools.pairwise([*argv, ""]):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.split("=", 1)[1]
+    return None
+
+
+@contextlib.contextmanager
+def _or_skipped() -> Iterator[None]:
+    """Within the block, the error of unreadable images also names the flag that leaves them out."""
+    from normatch.data.images import BadImages
+
+    try:
+        yield
+    except BadImages as error:
+        raise UserError(f"{error}, or leave such out with --on-bad-image skip") from error
+
+
+# finished runs
+
+
+def _eval(
+    run: Positional[Path],
+    on: Literal["auto", "test", "validation"] = "auto",
+    data: str | None = None,
+    unlabelled: Path | None = None,
+    data_root: Path | None = None,
+    device: Device = "auto",
+    cache: bool = True,
+    json: bool = False,
+) -> None:
+    """Score a finished run on its held-out images.
+
+    Args:
+        run: Folder of the run.
+        on: Which images; auto is the test set or, if there is none, the validation images.
+        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
+        unlabelled: The folder of more images without labels, if it has moved.
+        data_root: Folder that holds the data sets' files, if it has moved.
+        device: Where to compute.
+        cache: Keep decoded images for the next time: see normatch data cache.
+        json: Print one JSON object.
+    """
+    from normatch.bars import decoding
+    from normatch.data import Reading
+    from normatch.evaluate.score import describe, score_run, unlike_before
+    from normatch.training.run import Moved
+
+    moved = Moved(data, unlabelled, data_root)
+    with decoding() as on_decoded:
+        report = score_run(run, on=on, moved=moved, device=device, reading=Reading(cache, on_decoded))
+    _say(jsonlib.dumps(report) if json else describe(report))
+    remark = unlike_before(run, report)
+    if remark is not None:
+        _say(f"! {remark}", sys.stderr)
+
+
+def _predict(
+    run: Positional[Path],
+    inputs: Positional[tuple[Path, ...]],
+    out: Path | None = None,
+    on_bad_image: Literal["stop", "skip"] = "stop",
+    batch: int | None = None,
+    calibrated: bool = True,
+    device: Device = "auto",
+    force: bool = False,
+) -> None:
+    """Label images with a trained model.
+
+    Args:
+        run: Folder of the run.
+        inputs: Image files, folders, CSV files that list images, one .npy or .npz file, or - for paths on standard
+            input, one per line.
+        out: Table to write, a .csv or .parquet file; standard output by default.
+        on_bad_image: On an unreadable image, stop without writing --out, or skip it and name it at the end.
+        batch: Images that go through the network at once; by default 256, or fewer if they are large.
+        calibrated: Divide the logits by the temperature that was fitted on the run's validation images, if it was.
+        device: Where to compute.
+        force: Replace --out if it exists.
+    """
+    from normatch.evaluate.predict import predict_to
+
+    with _or_skipped():
+        said = predict_to(
+            run, inputs, out, on_bad=on_bad_image, batch=batch, calibrated=calibrated, device=device, force=force
+        )
+    _say(said, sys.stderr if out is None else None)
+
+
+def _suggest(
+    run: Positional[Path],
+    labels: int = 20,
+    out: Path | None = None,
+    sheet: Path | None = None,
+    seed: int = 0,
+    data: str | None = None,
+    unlabelled: Path | None = None,
+    data_root: Path | None = None,
+    device: Device = "auto",
+    cache: bool = True,
+    force: bool = False,
+) -> None:
+    """Suggest what to label next: one image of each cluster that has no label yet, by what a run has learned.
+
+    Args:
+        run: Folder of the run.
+        labels: How many images to suggest.
+        out: Table to write, a .csv or .parquet file; standard output by default. Of files, it is a manifest with labels
+            to fill in, for train --labelled.
+        sheet: Image file to write: the suggested images under the classes that the run predicts.
+        seed: Draws the images to look at if there are more than 20,000, and the first clusters.
+        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
+        unlabelled: The folder of more images without labels, if it has moved.
+        data_root: Folder that holds the data sets' files, if it has moved.
+        device: Where to compute.
+        cache: Keep decoded images for the next time: see normatch data cache.
+        force: Replace --out and --sheet if they exist.
+    """
+    from normatch.bars import decoding
+    from normatch.data import Reading
+    from normatch.evaluate.suggest import suggest_to
+    from normatch.training.run import Moved
+
+    moved = Moved(data, unlabelled, data_root)
+    with decoding() as on_decoded:
+        reading = Reading(cache, on_decoded)
+        said = suggest_to(run, labels, out, sheet, force=force, seed=seed, moved=moved, device=device, reading=reading)
+    _say(said, sys.stderr if out is None else None)
+
+
+def _export(
+    run: Positional[Path], format: Literal["onnx", "torch"] = "onnx", out: Path | None = None, force: bool = False
+) -> None:
+    """Turn a trained model, preprocessing included, into one ONNX or torch file.
+
+    Args:
+        run: Folder of the run.
+        format: onnx for ONNX runtimes, torch for torch.export.load.
+        out: File to write; model.onnx or model.pt2 in the run's folder by default.
+        force: Replace the file if it exists.
+    """
+    from normatch.evaluate.export import export_run
+
+    _say(str(export_run(run, format, out, force=force)))
+
+
+def _report(
+    run: Positional[Path],
+    out: Path | None = None,
+    data: str | None = None,
+    unlabelled: Path | None = None,
+    data_root: Path | None = None,
+    device: Device = "auto",
+    cache: bool = True,
+    force: bool = False,
+    json: bool = False,
+) -> None:
+    """Write the page of a finished run: accuracy, curves, confusion, calibration, disputed images.
+
+    Args:
+        run: Folder of the run.
+        out: File to write; RUN/report.html by default.
+        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
+        unlabelled: The folder of more images without labels, if it has moved.
+        data_root: Folder that holds the data sets' files, if it has moved.
+        device: Where to compute.
+        cache: Keep decoded images for the next time: see normatch data cache.
+        force: Replace --out if it exists, or the report of a run whose data cannot be read again.
+        json: Print the numbers of the page as one JSON object instead.
+    """
+    from normatch.data import Reading
+    from normatch.report import numbers_of, write_report
+    from normatch.training.run import Moved
+
+    if json and out is not None:
+        raise UserError("--json prints the numbers and writes no page: leave out --json or --out")
+    how: dict[str, Any] = {
+        "moved": Moved(data, unlabelled, data_root),
+        "device": device,
+        "reading": Reading(cache),
+    }
+    if json:
+        print(jsonlib.dumps(numbers_of(run, **how)))
+    else:
+        _say(str(write_report(run, out, **how, force=force, tell=functools.partial(_say, file=sys.stderr))))
+
+
+def _compare(
+    runs: Positional[tuple[Path, ...]], out: Path | None = None, force: bool = False, json: bool = False
+) -> None:
+    """Put finished runs side by side: settings that differ, accuracies, who won on the same images.
+
+    Args:
+        runs: Folders of the runs; their data is not needed.
+        out: HTML page to write as well.
+        force: Replace --out if it exists.
+        json: Print one JSON object.
+    """
+    from normatch.config import to_json
+    from normatch.report import compare, describe, write_comparison
+
+    comparison = compare(runs)
+    page = write_comparison(comparison, out, force=force) if out else None
+    _say(jsonlib.dumps(to_json(comparison)) if json else describe(comparison))
+    if page and not json:
+        _say(f"\n{page}")
+
+
+# everything else
+
+
+def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"]], json: bool = False) -> None:
+    """List the methods, datasets, backbones or recipes that a config may name.
+
+    Args:
+        what: methods, datasets, backbones or recipes.
+        json: Print a JSON array of objects with name and summary.
+    """
+    from normatch.data import sources
+    from normatch.methods import methods
+    from normatch.nets import backbones
+    from normatch.recipes import recipes
+    from normatch.text import aligned
+
+    registries: dict[str, Any] = {
+        "methods": methods,
+        "datasets": sources,
+        "backbones": backbones,
+        "recipes": recipes,
+    }
+    rows = [(name, entry.summary) for name, entry in registries[what].items()]
+    if json:
+        print(jsonlib.dumps([{"name": name, "summary": summary} for name, summary in rows]))
+    else:
+        _say("\n".join(aligned(rows)))
+
+
+def _data_get(name: Positional[str], root: Path | None = None) -> None:
+    """Download a data set from its own site, check it, and keep it where training looks for it.
+
+    Args:
+        name: The data set: see `normatch list datasets`.
+        root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+    """
+    from normatch.bars import downloading
+    from normatch.data import data_root, get, sources
+
+    source = sources.get(name)
+    with downloading() as progress:
+        files = get(source, root or data_root(), progress)
+    _say("\n".join(map(str, files)) or f"{name} comes with an installed package: nothing to fetch")
+
+
+def _data_inspect(
+    data: Positional[str],
+    unlabelled: Path | None = None,
+    root: Path | None = None,
+    sheet: Path | None = None,
+    force: bool = False,
+    cache: bool = True,
+    json: bool = False,
+) -> None:
+    """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
+
+    Args:
+        data: A folder of images, a CSV manifest, an .npz file or the name of a data set.
+        unlabelled: A folder of more images without labels.
+        root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+        sheet: Image file to write: some images of each class under its name.
+        force: Replace --sheet if it exists.
+        cache: Keep decoded images for the next time: see normatch data cache.
+        json: Print one JSON object, with all files and groups.
+    """
+    from normatch.bars import decoding
+    from normatch.data import Reading
+    from normatch.data.inspect import describe, inspect
+
+    with decoding() as on_decoded:
+        reading = Reading(cache, on_decoded)
+        report = inspect(data, root, unlabelled=unlabelled, sheet=sheet, force=force, reading=reading)
+    _say(jsonlib.dumps(report) if json else describe(report))
+
+
+def _data_cache(clear: bool = False) -> None:
+    """Show or clear the decoded images that are kept, in $NORMATCH_CACHE or ~/.cache/normatch/decoded.
+
+    Args:
+        clear: Delete them all.
+    """
+    from normatch.data.images import Cache
+    from normatch.text import counted
+
+    cache = Cache()
+    held = f"{counted(len(cache.entries()), 'entry', 'entries')}, {cache.size() / 1e6:,.1f} MB: {cache.folder}"
+    if clear:
+        cache.clear()
+    _say(f"deleted {held}" if clear else held)
+
+
+def _reproduce(
+    name: Positional[str],
+    steps: int | None = None,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    only: tuple[str, ...] = (),
+    minutes: float | None = None,
+    data: str | None = None,
+    data_root: Path | None = None,
+    device: Device = "auto",
+    out: Path = Path("runs/reproduce"),
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Train what a table or figure of the paper needs, and fill it.
+
+    Called again, it continues where it was stopped.
+
+    Args:
+        name: table1 to table7, figure3 to figure5, controls (that the paper lacks), choices (what it leaves open), fast
+            (the recipe cifar10-40-fast), or all.
+        steps: Steps of each run, to which the paper's schedule is scaled down; by default the whole schedule.
+        seeds: Label seeds; every row is trained once with each.
+        only: Train only the runs whose name contains one of these words.
+        minutes: Stop after so many minutes; the same command continues.
+        data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
+        data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
+        device: Where to train.
+        out: Folder for the runs, their results as JSON files, and results.md.
+        dry_run: Print the runs and what is left of them, and train nothing.
+        json: Print one JSON object: the runs and, unless --dry-run, the tables and the runs that failed.
+    """
+    from normatch.reproduce.grid import plan
+    from normatch.reproduce.pages import plain
+
+    grid = plan(name, steps=steps, seeds=seeds, only=only, data=data, data_root=data_root, device=device, out=out)
+    if not json:
+        _say(grid.describe())
+    elif dry_run:
+        print(jsonlib.dumps(grid.to_json()))
+    if dry_run:
+        return
+    try:
+        failed = grid.train(functools.partial(_say, file=sys.stderr if json else None), minutes)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("run it again to continue") from None
+    tables = grid.tables()
+    if json:
+        filled = {table.study.name: table.to_json() for table in tables}
+        print(jsonlib.dumps(grid.to_json() | {"tables": filled, "failed": failed}))
+    else:
+        _say("\n" + "\n\n".join(map(plain, tables)) + f"\n\n{grid.write_page()}")
+        _say(f"{len(grid.left)} of {len(grid.runs)} runs left")
+    if failed:
+        _say(f"normatch: {len(failed)} of {len(grid.runs)} runs failed: {', '.join(failed)}", sys.stderr)
+        raise SystemExit(1)
+
+
+def _demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -> None:
+    """Compare four methods on the same 40 labelled digits, in about a minute.
+
+    Args:
+        seed: Draws the labels and the held-out digits.
+        out: New folder for the runs; by default they are not kept.
+        steps: Training steps of each method; the recipe's by default.
+    """
+    from normatch.demo import run_demo
+
+    run_demo(seed, out, steps)
+
+
+VERBS: dict[str, Callable[[list[str]], None]] = {
+    "train": _train,
+    "eval": _verb(_eval),
+    "predict": _verb(_predict),
+    "suggest": _verb(_suggest),
+    "report": _verb(_report),
+    "compare": _verb(_compare),
+    "export": _verb(_export),
+    "list": _verb(_list),
+    "data get": _verb(_data_get),
+    "data inspect": _verb(_data_inspect),
+    "data cache": _verb(_data_cache),
+    "reproduce": _verb(_reproduce),
+    "bench": _bench,
+    "demo": _verb(_demo),
+}
+"""The verbs; the first line of each docstring is what ``normatch --help`` says of it."""
