@@ -24,7 +24,7 @@ from normatch.recipes import own, recipes
 from normatch.training import Run
 from normatch.training.progress import Progress, quiet
 
-QUICK = ["--steps", "4", "--epoch", "2", "--batch", "8", "--ratio", "2", "--log-every", "2", "--device", "cpu"]
+QUICK = ["--steps", "4", "--epoch", "2", "--batch", "8", "--ratio", "2", "--log-every", "3", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,7 @@ def test_a_stored_config_is_repeated_and_flags_change_it(
     assert again == (stored.replace(method="fixmatch", seed=3), False)
     command = shlex.split(repeat_command(run, "--out", str(tmp_path / "again")))
     assert main(command[1:]) == 0
+    assert Run.open(tmp_path / "again").config == stored
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert "give one of them" in error_of(capsys, "train", "digits-40", "--config", str(run / "config.json"))
 

@@ -208,7 +208,8 @@ def _train(argv: list[str]) -> None:
             resume=given.resume,
             minutes=given.minutes,
             automatic=automatic,
-            fixed=_given_fields(argv),
+            # A stored config is repeated as it is.
+            fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
             reading=Reading(given.cache, on_decoded),
         )
     if chosen := made.describe():
