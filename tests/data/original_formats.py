@@ -17,9 +17,9 @@ from PIL import Image
 
 from normatch.data.arrays import read_arrays
 from normatch.data.dataset import Corpus
-from normatch.data.formats.cifar import CifarForm, read_cifar
 from normatch.data.load import load_corpus
 from normatch.data.readers import cifar10, cifar100
+from normatch.data.readers.cifar10 import Cifar, read_cifar
 from normatch.data.readers.stl10 import Counts, read_stl10
 from normatch.data.source import sources
 
@@ -185,10 +185,9 @@ def cifar(classes: tuple[str, ...], train: int = 500, test: int = 100) -> Expect
     )
 
 
-def hundredth(form: CifarForm) -> Callable[[Path], Corpus]:
+def hundredth(form: Cifar) -> Callable[[Path], Corpus]:
     """The reader of a data set that is as the original but for the numbers of records."""
-    small = [replace(batch, count=batch.count // 100) for batch in (*form.train, form.test)]
-    return partial(read_cifar, replace(form, train=tuple(small[:-1]), test=small[-1]))
+    return partial(read_cifar, replace(form, counts={name: count // 100 for name, count in form.counts.items()}))
 
 
 CIFAR100_NAMES = tuple(f"kind_{i:02}" for i in range(100))

@@ -103,6 +103,10 @@ def source(url: str, md5: str | None = MD5, size: int | None = len(CONTENT)) -> 
     return Source("thing", "a thing", 2, (1, 2, 2), unread, "http://home", (Archive(url, "thing.bin", md5, size),))  # type: ignore[arg-type]
 
 
+def visible(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
 def complaint(what: Source, root: Path) -> str:
     with pytest.raises(UserError) as caught:
         get(what, root)
@@ -115,7 +119,7 @@ def test_whole(server: Server, tmp_path: Path) -> None:
     paths = get(source(server.url), tmp_path / "new", lambda *news: told.append(news))
     assert paths == (tmp_path / "new" / "thing" / "thing.bin",)
     assert paths[0].read_bytes() == CONTENT
-    assert list(paths[0].parent.iterdir()) == [paths[0]]
+    assert visible(paths[0].parent) == [paths[0]]
     assert told[0] == ("thing.bin", 0, len(CONTENT))
     assert told[-1] == ("thing.bin", len(CONTENT), len(CONTENT))
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
@@ -178,7 +182,13 @@ def test_a_server_that_resumes_elsewhere(server: Server, tmp_path: Path) -> None
 def test_wrong_checksum(server: Server, tmp_path: Path) -> None:
     message = complaint(source(server.url, md5="0" * 32), tmp_path)
     assert f"{server.url} has a wrong checksum" in message
-    assert list((tmp_path / "thing").iterdir()) == []
+    assert visible(tmp_path / "thing") == []
+
+
+def test_no_more_is_taken_than_is_published(server: Server, tmp_path: Path) -> None:
+    message = complaint(source(server.url, size=700_000), tmp_path)
+    assert f"{server.url} sends more than the 700,000 bytes that are published" in message
+    assert visible(tmp_path / "thing") == []
 
 
 def test_nothing_is_published_about_the_file(server: Server, tmp_path: Path) -> None:
@@ -198,7 +208,7 @@ def test_a_length_that_is_no_number_is_not_believed(server: Server, tmp_path: Pa
 def test_a_server_that_sends_to_nowhere(server: Server, tmp_path: Path, elsewhere: str) -> None:
     server.elsewhere = elsewhere
     assert f"cannot download {server.url}: " in complaint(source(server.url), tmp_path)
-    assert list((tmp_path / "thing").iterdir()) == []
+    assert visible(tmp_path / "thing") == []
     gc.collect()
 
 
@@ -212,7 +222,7 @@ def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
         finally:
             server.go_on.set()
         (path,) = fetched.result()
-    assert message.startswith(f"{path} is being written by another process: wait for it")
+    assert message.startswith(f"{path} is being downloaded by another process: wait for it")
     assert path.read_bytes() == CONTENT
     assert len(server.asked) == 1
 
@@ -230,7 +240,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     message = complaint(source("http://127.0.0.1:9/thing.bin"), tmp_path)
     assert "cannot download http://127.0.0.1:9/thing.bin" in message
     assert f"by hand and put it in {tmp_path / 'thing'}" in message
-    assert list((tmp_path / "thing").iterdir()) == []
+    assert visible(tmp_path / "thing") == []
 
 
 def test_nothing_to_download(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """What is particular to one original: its optional files, its partitions, its pickles, its folds."""
 
+import gzip
 import pickle
 import shutil
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +13,14 @@ from PIL import Image
 
 from normatch.cli import main
 from normatch.data.archive import Layout, find
-from normatch.data.checksum import md5_of, verify
 from normatch.data.dataset import UNKNOWN
-from normatch.data.files import MissingFiles
-from normatch.data.formats.idx import read_idx
-from normatch.data.formats.pickled import load_plain
 from normatch.data.load import load_corpus
 from normatch.data.readers import cifar10, cifar100
+from normatch.data.readers.cifar10 import load_plain
+from normatch.data.readers.mnist import LARGEST, read_idx
 from normatch.data.readers.stl10 import Counts, read_stl10
 from normatch.data.reading import Reading
-from normatch.data.source import Archive, sources
+from normatch.data.source import Archive, MissingFiles, md5_of, sources, verify
 from normatch.errors import UserError
 from tests.data.original_formats import (
     CIFAR10_NAMES,
@@ -244,6 +244,16 @@ def test_idx_counts_and_sizes_must_agree(tmp_path: Path) -> None:
         read_idx(tmp_path / "train-images-idx3-ubyte", 2)
 
 
+def test_a_gzip_bomb_is_read_no_further_than_the_original(tmp_path: Path) -> None:
+    bomb = tmp_path / "train-images-idx3-ubyte.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        file.write(bytes((0, 0, 8, 3)) + b"\xff" * 12)
+        for _ in range(60):
+            file.write(bytes(1 << 20))
+    with pytest.raises(UserError, match=f"holds more than the {LARGEST:,} bytes of the largest original"):
+        read_idx(bomb, 3)
+
+
 def test_mini_imagenet_labels_of_unknown_images(tmp_path: Path) -> None:
     write_mini_imagenet(tmp_path)
     file = tmp_path / "4000_balanced_labels" / "03.txt"
@@ -294,6 +304,34 @@ def test_an_archive_that_lacks_a_member(tmp_path: Path) -> None:
     layout = Layout(Archive("http://x/a.tar.gz", "a.tar.gz", None), "inside", ("one", "two"))
     with pytest.raises(UserError, match=r"a.tar.gz lacks two"):
         list(find("thing", tmp_path, (layout,)).members())
+
+
+@pytest.mark.parametrize("trick", ["self-link", "link", "device", "sparse", "large"])
+def test_members_that_are_no_plain_files_or_too_large(tmp_path: Path, trick: str) -> None:
+    """A link may lead to itself or nowhere, and a sparse file claims any size."""
+    form = cifar10.FORM.python
+    with tarfile.open(tmp_path / form.archive.name, "w:gz", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo(f"{form.folder}/batches.meta")
+        content = b""
+        if trick in ("self-link", "link"):
+            info.type = tarfile.SYMTYPE if trick == "link" else tarfile.LNKTYPE
+            info.linkname = "nowhere" if trick == "link" else info.name
+        elif trick == "device":
+            info.type = tarfile.FIFOTYPE
+        elif trick == "large":
+            content = bytes(3 << 20)
+        info.size = len(content)
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        if trick == "sparse":  # one piece of no bytes at 909 TiB
+            header[156:157] = tarfile.GNUTYPE_SPARSE
+            size = b"\x80" + (909 << 40).to_bytes(11, "big")
+            header[386:398], header[398:410], header[483:495] = size, b"0" * 11 + b"\0", size
+            header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
+        tar.fileobj.write(bytes(header) + content)
+    state_md5(tmp_path / form.archive.name)
+    said = r"bytes, at most 1,048,576 are expected" if trick == "large" else r"lacks batches\.meta|cannot read"
+    with pytest.raises(UserError, match=said):
+        sources.get("cifar10").read(tmp_path)
 
 
 def test_an_incomplete_folder_gives_way_to_the_archive(tmp_path: Path) -> None:

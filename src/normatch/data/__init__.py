@@ -8,12 +8,11 @@ from normatch.data.dataset import UNKNOWN, Corpus, Dataset, digest
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.holdout import hold_out
-from normatch.data.images import OnBad
+from normatch.data.images import OnBad, Reading
 from normatch.data.items import Files, Items, Rows, find_items
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import HostPool, Pool
-from normatch.data.reading import Reading
-from normatch.data.source import Archive, Source, sources
+from normatch.data.source import Archive, MissingFiles, Source, pick, sources
 from normatch.data.split import Split, draw_split
 from normatch.data.stream import Stream
 
@@ -25,6 +24,7 @@ __all__ = [
     "Files",
     "HostPool",
     "Items",
+    "MissingFiles",
     "OnBad",
     "Pool",
     "Reading",
@@ -40,5 +40,6 @@ __all__ = [
     "get",
     "hold_out",
     "load_corpus",
+    "pick",
     "sources",
 ]

@@ -1,16 +1,13 @@
 """Read the files of a data set one after the other, from its tar archive or from the unpacked folder."""
 
 import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from normatch.data.checksum import verify
-from normatch.data.files import MissingFiles
-from normatch.data.source import Archive
+from normatch.data.source import Archive, MissingFiles, verify
 from normatch.errors import UserError, reason
 
 __all__ = ["Found", "Layout", "Member", "find"]
@@ -35,16 +32,21 @@ class Member:
     size: int
     stream: IO[bytes]
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes."""
         with _as_user_errors(self.place):
             return self.stream.read(size)
 
-    def expect(self, size: int) -> None:
-        """Raise :class:`UserError` unless the file has exactly ``size`` bytes."""
-        if self.size != size:
+    def read_all(self, *, exactly: int | None = None, most: int = 1 << 20) -> bytes:
+        """All bytes; :class:`UserError` unless there are ``exactly`` or at ``most`` that many, as in the original."""
+        self.expect(exactly, most)
+        return self.read(self.size)
+
+    def expect(self, exactly: int | None, most: int = 0) -> None:
+        if self.size != exactly if exactly is not None else self.size > most:
+            wanted = f"{exactly:,} are expected" if exactly is not None else f"at most {most:,} are expected"
             raise UserError(
-                f"{self.place} has {self.size:,} bytes, {size:,} are expected: "
-                "it is truncated or not the original; get it again"
+                f"{self.place} has {self.size:,} bytes, {wanted}: it is truncated or not the original; get it again"
             )
 
 
@@ -78,7 +80,7 @@ class Found:
                 with _as_user_errors(str(self.place)):
                     info = tar.next()
                     name = PurePosixPath(info.name).name if info else ""
-                    stream = tar.extractfile(info) if info and name in wanted else None
+                    stream = tar.extractfile(info) if info and name in wanted and _is_plain(info) else None
                 if info is None:
                     break
                 if stream is not None:
@@ -89,6 +91,11 @@ class Found:
             raise UserError(
                 f"{self.place} lacks {', '.join(missing)}: delete it and run `normatch data get {self.name}`"
             )
+
+
+def _is_plain(info: tarfile.TarInfo) -> bool:
+    """Not a link, which may lead to itself, nor a sparse file, whose size says nothing of its content."""
+    return info.isreg() and not info.issparse()
 
 
 def find(name: str, where: Path, layouts: Sequence[Layout]) -> Found:
@@ -112,5 +119,5 @@ def _as_user_errors(place: str) -> Iterator[None]:
     """Turn read errors of a damaged archive or file into a UserError."""
     try:
         yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+    except Exception as error:  # a damaged archive can raise nearly anything
         raise UserError(f"cannot read {place}: {reason(error)}; it is truncated or damaged, get it again") from error

@@ -7,10 +7,10 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from normatch.data.checksum import md5_of, verify
-from normatch.data.source import Archive, Source
+from filelock import FileLock, Timeout
+
+from normatch.data.source import Archive, Source, md5_of, verify
 from normatch.errors import UserError, reason
-from normatch.files import alone
 
 __all__ = ["DownloadProgress", "get"]
 
@@ -38,51 +38,48 @@ def _silent(_name: str, _done: int, _total: int | None) -> None:
 
 
 def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
-    target = folder / archive.name
-    if target.exists():
-        verify(target, archive, name)
-        progress(archive.name, target.stat().st_size, target.stat().st_size)
-        return target
-    part = folder / f"{archive.name}.part"
-    with alone(part, target):
-        try:
+    target, part = folder / archive.name, folder / f"{archive.name}.part"
+    try:
+        with FileLock(folder / f".{archive.name}.lock", timeout=0):
+            if target.exists():
+                verify(target, archive, name)
+                progress(archive.name, target.stat().st_size, target.stat().st_size)
+                return target
             _download(archive, part, progress)
-        except BaseException:
-            if not part.stat().st_size:
-                part.unlink()
-            raise
-        if archive.md5 is not None:
-            actual = md5_of(part)
-            if actual != archive.md5:
+            if archive.md5 is not None and (actual := md5_of(part)) != archive.md5:
                 part.unlink()
                 raise UserError(
                     f"{archive.url} has a wrong checksum: the md5 of what came is {actual}, but {archive.md5} is "
                     f"published; it was deleted: try again, or put the right file in {folder}"
                 )
-        os.replace(part, target)
+            os.replace(part, target)
+    except Timeout:
+        raise UserError(f"{target} is being downloaded by another process: wait for it") from None
     return target
 
 
 def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
     """Complete the partial file ``part``, resuming at its end if the server supports that."""
-    here = part.stat().st_size
+    here = part.stat().st_size if part.exists() else 0
     by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
     try:
         with _request(archive.url, here) as response:
             start = _start(response, here)
             total = archive.size if response.length is None else start + response.length
-            done = _append(response, archive.name, part, start, total, progress)
+            done = _append(response, archive, part, start, total, progress)
     except urllib.error.HTTPError as error:
         error.close()
         if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             # Nothing left to send: the part is complete or, if longer than the file, wrong and downloaded again.
             if error.headers.get("Content-Range") != f"bytes */{here}":
-                os.truncate(part, 0)
+                part.unlink()
                 _download(archive, part, progress)
             return
         raise UserError(
             f"cannot download {archive.url}: HTTP status {error.code} ({error.reason}); {by_hand}"
         ) from error
+    except UserError:
+        raise
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last for an address that is none
         raise UserError(f"cannot download {archive.url}: {reason(error)}; {by_hand}") from error
     if total is not None and done < total:
@@ -92,9 +89,7 @@ def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
 
 
 def _request(url: str, start: int) -> http.client.HTTPResponse:
-    headers = {"User-Agent": "normatch"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
+    headers = {"User-Agent": "normatch"} | ({"Range": f"bytes={start}-"} if start else {})
     response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
     if not isinstance(response, http.client.HTTPResponse):
         response.close()
@@ -113,13 +108,26 @@ def _start(response: http.client.HTTPResponse, requested: int) -> int:
 
 
 def _append(
-    response: http.client.HTTPResponse, name: str, part: Path, start: int, total: int | None, progress: DownloadProgress
+    response: http.client.HTTPResponse,
+    archive: Archive,
+    part: Path,
+    start: int,
+    total: int | None,
+    progress: DownloadProgress,
 ) -> int:
+    """Write what the server sends, and no more than the published size."""
     done = start
     with part.open("ab" if start else "wb") as file:
-        progress(name, done, total)
+        progress(archive.name, done, total)
         while chunk := response.read(CHUNK):
-            file.write(chunk)
             done += len(chunk)
-            progress(name, done, total)
+            if archive.size is not None and done > archive.size:
+                file.close()
+                part.unlink()
+                raise UserError(
+                    f"{archive.url} sends more than the {archive.size:,} bytes that are published; it was deleted: "
+                    f"put the right file in {part.parent}"
+                )
+            file.write(chunk)
+            progress(archive.name, done, total)
     return done

@@ -3,18 +3,15 @@
 from functools import partial
 
 from normatch.data.archive import Layout
-from normatch.data.formats.cifar import Batch, CifarForm, read_cifar
+from normatch.data.readers.cifar10 import SITE, Cifar, read_cifar
 from normatch.data.source import Archive, Source, sources
 
 __all__: list[str] = []
 
-SITE = "https://www.cs.toronto.edu/~kriz"
-
-FORM = CifarForm(
+FORM = Cifar(
     name="cifar100",
     classes=100,
-    train=(Batch("train", 50_000),),
-    test=Batch("test", 10_000),
+    counts={"train": 50_000, "test": 10_000},
     python=Layout(
         Archive(
             f"{SITE}/cifar-100-python.tar.gz",
@@ -25,7 +22,6 @@ FORM = CifarForm(
         folder="cifar-100-python",
         members=("meta", "train", "test"),
     ),
-    python_names="meta",
     names_key="fine_label_names",
     labels_key="fine_labels",
     binary=Layout(
@@ -38,7 +34,6 @@ FORM = CifarForm(
         folder="cifar-100-binary",
         members=("fine_label_names.txt", "train.bin", "test.bin"),
     ),
-    binary_names="fine_label_names.txt",
     label_bytes=2,
 )
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from normatch.data.dataset import Corpus, Dataset
-from normatch.data.reading import DEFAULT, Reading
+from normatch.data.images import DEFAULT, Reading
 from normatch.data.source import Source, sources
 
 __all__ = ["read_digits"]
 
 
 def read_digits(_where: Path, _reading: Reading = DEFAULT) -> Corpus:
-    """All digits as training items; a run holds out its test items by seed."""
+    """All digits as training samples; a run holds out its test set by seed."""
     from sklearn.datasets import load_digits  # a second of import that only this data set needs
 
     bunch = load_digits()

@@ -2,27 +2,18 @@
 
 from functools import partial
 
-from normatch.data.formats.idx import idx_archives, read_idx_corpus
+from normatch.data.readers.mnist import idx_archives, read_idx_corpus
 from normatch.data.source import Source, sources
 
 __all__: list[str] = []
 
 # The files hold numbers only; the names are those of the authors' table.
 CLASSES = (
-    "t-shirt/top",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+    "t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"
+)  # fmt: skip
 
 ARCHIVES = idx_archives(
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
     [
         ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
         ("25c81989df183df01b3e8a0aad5dffbe", 29_515),

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import Corpus
-from normatch.data.files import MissingFiles
 from normatch.data.folder import Listings, list_folder, read_listings
-from normatch.data.reading import DEFAULT, Reading
-from normatch.data.source import Source, sources
+from normatch.data.images import DEFAULT, Reading
+from normatch.data.source import MissingFiles, Source, sources
 from normatch.errors import UserError
 
 __all__: list[str] = []

@@ -1,11 +1,83 @@
-"""MNIST: 60,000 training and 10,000 test images of handwritten digits, 28×28, grey (LeCun et al., 1998)."""
+"""MNIST: 60,000 training and 10,000 test images of handwritten digits, 28×28, grey (LeCun et al., 1998).
 
+Its idx files, which Fashion-MNIST has too, are a header with the dimensions, then bytes, often gzipped.
+"""
+
+import gzip
+import zlib
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from normatch.data.formats.idx import idx_archives, read_idx_corpus
-from normatch.data.source import Source, sources
+import numpy as np
+from numpy.typing import NDArray
 
-__all__: list[str] = []
+from normatch.data.dataset import Corpus, Dataset
+from normatch.data.images import DEFAULT, Reading
+from normatch.data.source import Archive, Source, pick, sources, verify
+from normatch.errors import UserError, reason
+
+__all__ = ["idx_archives", "read_idx", "read_idx_corpus"]
+
+STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+SIDE = 28
+LARGEST = 16 + 60_000 * SIDE * SIDE
+"""Bytes of the largest file; of a gzipped one no more is read, whatever it holds."""
+
+
+def idx_archives(site: str, published: Sequence[tuple[str, int]]) -> tuple[Archive, ...]:
+    """The four files of such a data set with the (md5, size) of each: training images, training labels, then test."""
+    return tuple(
+        Archive(f"{site}/{stem}.gz", f"{stem}.gz", md5, size)
+        for stem, (md5, size) in zip(STEMS, published, strict=True)
+    )
+
+
+def read_idx_corpus(
+    name: str, classes: tuple[str, ...], archives: tuple[Archive, ...], where: Path, _reading: Reading = DEFAULT
+) -> Corpus:
+    paths = pick(name, where, [(archive.name.removesuffix(".gz"), archive.name) for archive in archives])
+    for path, archive in zip(paths, archives, strict=True):
+        if path.name == archive.name:
+            verify(path, archive, name)
+    train_images, train_labels, test_images, test_labels = paths
+    return Corpus(name, _dataset(train_images, train_labels, classes), _dataset(test_images, test_labels, classes))
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The array of bytes in an idx file, gzipped if its name says so."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {path}: {reason(error)}; it is truncated or damaged, get it again") from error
+    if len(content) > LARGEST:
+        raise UserError(f"{path} holds more than the {LARGEST:,} bytes of the largest original: get it again")
+    header = 4 + 4 * dimensions
+    # 8 is the format's code for unsigned bytes.
+    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < header:
+        raise UserError(f"{path} is not an idx file of bytes in {dimensions} dimensions: get it again")
+    shape = tuple(np.frombuffer(content, ">u4", dimensions, offset=4).tolist())
+    expected = header + int(np.prod(shape, dtype=np.int64))
+    if len(content) != expected:
+        raise UserError(
+            f"{path} has {len(content):,} bytes, its header says {expected:,}: it is truncated; get it again"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _dataset(images_path: Path, labels_path: Path, classes: tuple[str, ...]) -> Dataset:
+    images: NDArray[Any] = read_idx(images_path, 3)
+    labels = read_idx(labels_path, 1)
+    if images.shape[1:] != (SIDE, SIDE):
+        raise UserError(f"{images_path} has images of {images.shape[1:]} pixels, not {SIDE}×{SIDE}: get it again")
+    if len(images) != len(labels):
+        raise UserError(f"{labels_path} has {len(labels):,} labels for {len(images):,} images: get both again")
+    if len(labels) and labels.max() >= len(classes):
+        raise UserError(f"{labels_path} has the label {labels.max()}, not 0 to {len(classes) - 1}: get it again")
+    return Dataset(images[..., None].copy(), labels.astype(np.int64), classes)
+
 
 ARCHIVES = idx_archives(
     # The authors' own site no longer serves the files; this mirror has the originals, md5 for md5.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from normatch.data.archive import Layout, Member, find
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.reading import DEFAULT, Reading
+from normatch.data.images import DEFAULT, Reading
 from normatch.data.source import Archive, Source, sources
 from normatch.errors import UserError
 from normatch.text import counted
@@ -21,7 +21,7 @@ CHUNK = 1_000
 
 LAYOUT = Layout(
     Archive(
-        "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
+        "https://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
         "stl10_binary.tar.gz",
         "91f7769df0f17e558f3565bffb0c7dfb",
         2_640_397_119,
@@ -58,7 +58,7 @@ def read_stl10(where: Path, _reading: Reading = DEFAULT, *, counts: Counts | Non
             _read_images(member, into[member.name])
             unlabelled += counts.unlabelled if member.name == "unlabeled_X.bin" else 0
         elif member.name == "class_names.txt":
-            names = tuple(member.read().decode(errors="replace").split())
+            names = tuple(member.read_all().decode(errors="replace").split())
             if len(names) != 10:
                 raise UserError(f"{member.place} names {counted(len(names), 'class', 'classes')}, not 10; get it again")
         elif member.name == "fold_indices.txt":
@@ -85,8 +85,7 @@ def _read_images(member: Member, out: NDArray[np.uint8]) -> None:
 
 
 def _read_labels(member: Member, count: int) -> NDArray[np.int64]:
-    member.expect(count)
-    labels = np.frombuffer(member.read(), np.uint8).astype(np.int64) - 1
+    labels = np.frombuffer(member.read_all(exactly=count), np.uint8).astype(np.int64) - 1
     if labels.min() < 0 or labels.max() > 9:
         raise UserError(
             f"{member.place} has labels from {labels.min() + 1} to {labels.max() + 1}, not 1 to 10; get it again"
@@ -95,7 +94,7 @@ def _read_labels(member: Member, count: int) -> NDArray[np.int64]:
 
 
 def _read_folds(member: Member, counts: Counts) -> tuple[NDArray[np.int64], ...]:
-    lines = member.read().decode(errors="replace").splitlines()
+    lines = member.read_all().decode(errors="replace").splitlines()
     try:
         folds = [np.array(line.split(), np.int64) for line in lines if line.strip()]
     except ValueError:

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from normatch.data.checksum import verify
 from normatch.data.dataset import Corpus, Dataset
-from normatch.data.files import pick
-from normatch.data.reading import DEFAULT, Reading
-from normatch.data.source import Archive, Source, sources
+from normatch.data.images import DEFAULT, Reading
+from normatch.data.source import Archive, Source, pick, sources, verify
 from normatch.errors import UserError, reason
 
 __all__: list[str] = []
 
+# Over http, as its authors publish it; the checksums are verified.
 SITE = "http://ufldl.stanford.edu/housenumbers"
 
 

@@ -1,1 +1,0 @@
-"""File formats that more than one data set uses."""
