@@ -72,6 +72,7 @@ class Served(nn.Module):
             "classes": list(spec.classes),
             "shape": list(self.shape),
             "backbone": spec.backbone,
+            "temperature": spec.temperature,
             "normatch": normatch.__version__,
         }
 
