@@ -505,8 +505,8 @@ def _report(
         json: Print the numbers of the page as one JSON object instead.
     """
     from normatch.data import Reading
-    from normatch.report import numbers_of, write_report
-    from normatch.training.run import Moved
+    from normatch.report import next_steps, numbers_of, write_report
+    from normatch.training.run import Moved, Run
 
     if json and out is not None:
         raise UserError("--json prints the numbers and writes no page: leave out --json or --out")
@@ -518,7 +518,10 @@ def _report(
     if json:
         print(jsonlib.dumps(numbers_of(run, **how)))
     else:
-        _say(str(write_report(run, out, **how, force=force, tell=functools.partial(_say, file=sys.stderr))))
+        tell = functools.partial(_say, file=sys.stderr)
+        _say(str(write_report(run, out, **how, force=force, tell=tell)))
+        for step in next_steps(Run.open(run)):
+            tell(f"next: {step.command}")
 
 
 def _compare(

@@ -1,6 +1,10 @@
 """Finished runs of every kind, each of a second or two."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,23 +12,21 @@ import pytest
 from normatch.config import Config
 from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import own
+from normatch.report import numbers_of
 from normatch.training import train
+
+NASTY = ("<b>&bold</b>", 'quo"ted', "x\n\x1b[2J" + "y" * 40)
+"""Names of classes with markup, a newline and an escape sequence."""
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> dict[str, Path]:
-    """By name: methods on digits, validation items, no held-out items, and feature vectors with awkward class names."""
+    """By name: methods on digits, validation, nothing held out, and feature vectors with nasty class names."""
     folder = tmp_path_factory.mktemp("runs")
-    vectors = folder / "vectors.npz"
-    rng = np.random.default_rng(0)
-    labels = np.arange(300) % 3
-    centres = rng.normal(size=(3, 6)).astype(np.float32)
-    np.savez(
-        vectors,
-        x=centres[labels] + rng.normal(size=(300, 6)).astype(np.float32),
-        y=np.where(np.arange(300) < 150, labels, -1),
-        classes=np.array(["<b>&bold</b>", 'quo"ted', "x" * 40]),
-    )
+    rng, labels = np.random.default_rng(0), np.arange(300) % 3
+    x = rng.normal(size=(3, 6)).astype(np.float32)[labels] + rng.normal(size=(300, 6)).astype(np.float32)
+    y = np.where(np.arange(300) < 150, labels, -1)
+    np.savez(folder / "vectors.npz", x=x, y=y, classes=np.array(NASTY))
     short = {"steps": 12, "epoch": 4, "batch": 8, "ratio": 2, "log_every": 2}
     configs = {
         "normatch": tiny_config,
@@ -33,6 +35,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> dict[
         "validation": tiny_config.replace(validation=0.1),
         "mlp": tiny_config.replace(settings=NorMatchSettings(auxiliary="mlp")),
         "nothing-held-out": tiny_config.replace(test_share=0.0),
-        "vectors": own(str(vectors)).replace(test_share=0.2, **short),
+        "vectors": own(str(folder / "vectors.npz")).replace(test_share=0.2, **short),
     }
     return {name: train(config, folder / name).path for name, config in configs.items()}
+
+
+@pytest.fixture(scope="session")
+def numbers(runs: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    return {name: numbers_of(path, device="cpu") for name, path in runs.items()}
+
+
+@pytest.fixture
+def edited(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+    """Copies a run, with other fields in one of its JSON files."""
+
+    def edit(kind: str, name: str, file: str | None = None, **fields: object) -> Path:
+        copy = Path(shutil.copytree(runs[kind], tmp_path / name))
+        if file is not None:
+            content = json.loads((copy / file).read_text()) | fields
+            (copy / file).write_text(json.dumps(content))
+        return copy
+
+    return edit

@@ -1,18 +1,30 @@
-"""The numbers of a report, JSON-ready: the page shows them and ``--json`` prints them."""
+"""The numbers of a report, JSON-ready: the page shows them and ``--json`` prints them.
 
+They are made from the files of a finished run and, if its data can be read again, from new predictions.
+"""
+
+import math
+import shlex
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from normatch.config import to_json
-from normatch.data import UNKNOWN
-from normatch.errors import repeat_command
-from normatch.evaluate.answers import Answers
+from normatch.config import Config, to_json
+from normatch.data import UNKNOWN, Corpus, Dataset, HostPool, Reading, sources
+from normatch.data.images.cache import CacheError
+from normatch.data.reading import DEFAULT
+from normatch.device import Device, device_of
+from normatch.errors import UserError, repeat_command
+from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
 from normatch.evaluate.metrics import (
+    LEAST_TO_FIT,
     Bin,
     agreement,
+    averages,
     confusion,
     cross_fit,
     fit_temperature,
@@ -22,23 +34,147 @@ from normatch.evaluate.metrics import (
     reliability,
     soften,
 )
-from normatch.report.evidence import Evidence, Predicted
-from normatch.report.thinning import Curve, averaged
+from normatch.evaluate.score import held_out
+from normatch.methods import methods
+from normatch.nets.model import Model, features, load_model
 from normatch.seeding import sample
 from normatch.significance import wilson_interval
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.run import STAYED, Moved, Run
 
-__all__ = ["Agreement", "Balance", "Calibration", "Curve", "Findings", "Latents", "ShownItem", "curves_of", "examine"]
+__all__ = [
+    "MOST_POINTS",
+    "Curve",
+    "Evidence",
+    "Findings",
+    "Predicted",
+    "Shown",
+    "curves_of",
+    "examine",
+    "gather",
+    "next_steps",
+]
 
 T = TypeVar("T")
 
-MOST_CASES = 12
-"""Most items shown of each kind."""
-LATENT_SAMPLE = 800
-"""Most items whose latents are drawn."""
-LEAST_TO_SCALE = 20
-"""Least number of items to fit a temperature on."""
-LEAST_TO_DRAW = 3
-"""Least number of items to draw latents of: two principal components need three points."""
+Curve = list[tuple[int, float | None]]
+"""(step, value) pairs; the value is None where nothing was counted."""
+
+MOST_POINTS = 300
+"""Most points of a curve: more cannot be seen, and would make the page of a long run large."""
+MOST_UNLABELLED = 5000
+"""Most unlabelled samples to predict again: enough for the shares of classes, and fast without a GPU."""
+MOST_SHOWN = 12
+"""Most samples shown of those in dispute, and of errors."""
+MOST_LATENTS = 800
+"""Most samples whose latents are drawn."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Samples of the data, and the predictions of head and auxiliary classifier for them."""
+
+    which: Literal["test", "validation", "unlabelled"]
+    samples: NDArray[np.int64]
+    dataset: Dataset
+    logits: NDArray[np.float64]
+    """(N, K) of the head that predicts."""
+    auxiliary: NDArray[np.float64] | None
+    """(N, K) probabilities of the first auxiliary classifier."""
+    latents: NDArray[np.float64] | None
+    """(N, D) g = f(z) of the flow."""
+
+    @property
+    def p(self) -> NDArray[np.float64]:
+        """(N, K) probabilities of the head."""
+        return soften(self.logits, 1.0)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that findings are made from."""
+
+    run: Run
+    config: Config
+    model: Model
+    answers: Answers | None
+    held_out: Predicted | None = None
+    validation: Predicted | None = None
+    """Validation samples, if there is a test set too."""
+    unlabelled: Predicted | None = None
+    gone: str | None = None
+    """Why the data could not be read again; None if it could."""
+
+    @property
+    def shown(self) -> Predicted | None:
+        """The samples to show: the held-out ones or, if there are none, unlabelled ones."""
+        return self.held_out or self.unlabelled
+
+    @property
+    def noun(self) -> str:
+        return "images" if len(self.model.spec.shape) == 3 else "samples"
+
+    def gone_or(self, otherwise: str) -> str:
+        """The reason why something is missing: that the data could not be read, or else ``otherwise``."""
+        return f"The data could not be read again: {self.gone}." if self.gone else otherwise
+
+    def described(self, predicted: Predicted) -> str:
+        return f"{'unlabelled training' if predicted.which == 'unlabelled' else predicted.which} {self.noun}"
+
+
+def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT) -> Evidence:
+    """Read a finished run and, in the same way as for training, its data.
+
+    Missing or changed data is no error, unless ``moved`` says where it is: all that needs no data is still there.
+    """
+    run = Run.open(path, moved.unlabelled)
+    config, _ = run.config, (run.result, run.split, run.warnings)  # if these are damaged, that is an error
+    model = load_model(path).to(device_of(device))
+    answers = read_answers(run, model.spec.classes)
+    try:
+        today = moved.applied_to(config.replace(device=device))
+        corpus = with_test_set(today, open_corpus(today, reading), run.given)
+        must_be_the_same(run, corpus, model.spec, answers)
+        held, validation, unlabelled = _predict_all(run, corpus, model)
+        if answers is not None and held is not None:
+            must_look_alike(run, corpus, held.logits.argmax(1), answers)
+    except (UserError, OSError) as error:
+        if moved != STAYED or isinstance(error, CacheError):
+            raise
+        return Evidence(run, config, model, answers, gone=str(error))
+    if answers is None and held is not None and held.which != "unlabelled":
+        # Only then: stored predictions take precedence, because another device may round differently.
+        answers = Answers(held.which, held.samples, held.dataset.labels, held.p.argmax(1), held.p.max(1))
+    return Evidence(run, config, model, answers, held, validation, unlabelled)
+
+
+def _predict_all(run: Run, corpus: Corpus, model: Model) -> tuple[Predicted | None, Predicted | None, Predicted | None]:
+    """Predictions for held-out samples, for validation if there is a test set too, and for unlabelled samples."""
+    train, split = corpus.train, run.split
+    held = validation = unlabelled = None
+    if run.result["n"]:
+        which, at, dataset = held_out(run, corpus)
+        held = _predict(model, which, at, dataset)
+        if which == "test" and len(split.validation):
+            validation = _predict(model, "validation", split.validation, train.view(split.validation))
+    if len(split.unlabelled):
+        at = split.unlabelled[sample(len(split.unlabelled), MOST_UNLABELLED, run.config.seed, "report")]
+        unlabelled = _predict(model, "unlabelled", at, train.view(at))
+    return held, validation, unlabelled
+
+
+@torch.no_grad()
+def _predict(
+    model: Model, which: Literal["test", "validation", "unlabelled"], samples: NDArray[np.int64], dataset: Dataset
+) -> Predicted:
+    z = features(model, HostPool(dataset).inputs)  # on a GPU, all of them might not fit
+    auxiliary = _array(model.auxiliary[0](z).float().softmax(1)) if len(model.auxiliary) else None
+    latents = _array(model.flow.transform(z)[0]) if model.flow is not None else None
+    return Predicted(which, samples, dataset, _array(model.head(z)), auxiliary, latents)
+
+
+def _array(tensor: torch.Tensor) -> NDArray[np.float64]:
+    return tensor.detach().double().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -51,7 +187,7 @@ class Calibration:
     error_after: float | None
     temperatures: tuple[float, ...]
     how: str
-    """A sentence on the items on which the temperature was fitted, or on why none was."""
+    """A sentence on the samples on which the temperature was fitted, or on why none was."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +196,7 @@ class Balance:
 
     n: int
     of: int
-    """Number of all unlabelled items, of which ``n`` were predicted again."""
+    """Number of all unlabelled samples, of which ``n`` were predicted again."""
     known: int
     pseudo: list[int]
     truth: list[int]
@@ -68,7 +204,7 @@ class Balance:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Head and auxiliary classifier on the same items; accuracies are None if no class is known."""
+    """Head and auxiliary classifier on the same samples; accuracies are None if no class is known."""
 
     of: str
     n: int
@@ -79,16 +215,16 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class ShownItem:
-    """One item: the predictions of head and auxiliary classifier, and the true class if known."""
+class Shown:
+    """One sample: the predictions of head and auxiliary classifier, and the true class if known."""
 
-    item: int
+    sample: int
     truth: str | None
     head: str
     head_confidence: float
-    auxiliary: str | None
-    """None if there is no auxiliary classifier, or if it finds several classes likeliest."""
-    auxiliary_confidence: float | None
+    auxiliary: str | None = None
+    """None if there is no auxiliary classifier, or if several classes are its most probable."""
+    auxiliary_confidence: float | None = None
     file: str | None = None
     """Its path in the data's folder; None if it is not a file, or the data could not be read."""
 
@@ -98,10 +234,10 @@ class Latents:
     """The flow's latents in their first two principal components, with the class means and scales of its mixture."""
 
     of: str
-    items: list[int]
+    samples: list[int]
     points: list[tuple[float, float]]
     labels: list[int]
-    coloured_by: str
+    colored_by: str
     centres: list[tuple[float, float] | None]
     """Mean of the points of each class; None if it has none."""
     means: list[tuple[float, float]]
@@ -111,11 +247,21 @@ class Latents:
 
 
 @dataclass(frozen=True)
+class Next:
+    """What to do next, and its command."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Findings:
     """A run in numbers. Fields that could not be determined are None; ``left_out`` has the reasons."""
 
     name: str
     method: str
+    noun: str
+    """What a sample is called: images or samples, in the plural."""
     auxiliary: str | None
     """The name of the second classifier."""
     classes: tuple[str, ...]
@@ -123,20 +269,25 @@ class Findings:
     n: int
     accuracy: float | None
     interval: tuple[float, float] | None
+    balanced_accuracy: float | None
+    """Mean recall of the classes: the accuracy if all were equally frequent."""
+    macro_f1: float | None
+    """Mean F1 of the classes."""
     curves: dict[str, Curve]
-    learnt: int | None
-    """Number of unlabelled items of known class if their labels are all trained on; None if other classes are known."""
+    trained_on: int | None
+    """Number of unlabelled samples of known class if their labels are all trained on; None if others are known."""
     confusion: list[list[int]] | None
     per_class: list[dict[str, Any]] | None
     calibration: Calibration | None
     balance: Balance | None
     agreement: Agreement | None
-    disputed: list[ShownItem] | None
-    errors: list[ShownItem] | None
+    disputed: list[Shown] | None
+    errors: list[Shown] | None
     latents: Latents | None
     warnings: list[dict[str, Any]]
     left_out: dict[str, str]
     command: str
+    next: list[Next]
     config: dict[str, Any]
     result: dict[str, Any]
 
@@ -151,128 +302,135 @@ def examine(evidence: Evidence) -> Findings:
             return None
         return value
 
-    answers, result = evidence.answers, evidence.result
+    config, run, spec, answers = evidence.config, evidence.run, evidence.model.spec, evidence.answers
+    result = run.result
     n, accuracy = result["n"], result["accuracy"]
-    table = confusion(answers.labels, answers.guess, len(evidence.classes)) if answers else None
-    unscored = evidence.gone_or(f"No item with a known class was held out: {evidence.run.how_to_test}.")
-    if table is None:
-        left_out["classes"] = unscored
-    if evidence.gone and len(evidence.shape) == 3:
+    unscored = evidence.gone_or(f"No {evidence.noun} of known class were held out: {run.how_to_test}.")
+    table = found("classes", confusion(answers.labels, answers.guess, len(spec.classes)) if answers else unscored)
+    means = averages(answers.labels, answers.guess) if answers else {}
+    if evidence.gone and evidence.noun == "images":
         left_out["pictures"] = evidence.gone_or("")
-    curves = curves_of(evidence.records)
+    curves = curves_of(list(run.metrics()))
     if not any(name.startswith("pseudo/") for name in curves):
-        left_out["pseudo"] = f"{evidence.config.method} makes no pseudo-labels."
+        left_out["pseudo"] = f"{config.method} makes no pseudo-labels."
+    auxiliary = spec.auxiliary[0].kind if spec.auxiliary else None
+    agreed = found("disputed", _agreement(evidence))
     return Findings(
-        name=evidence.config.name,
-        method=evidence.config.method,
-        auxiliary={"nfc": "flow", "mlp": "second head", None: None}[evidence.auxiliary],
-        classes=evidence.classes,
+        name=config.name,
+        method=config.method,
+        noun=evidence.noun,
+        auxiliary="flow" if auxiliary == "nfc" else "second head" if auxiliary else None,
+        classes=spec.classes,
         evaluated_on=result["evaluated_on"],
         n=n,
         accuracy=accuracy,
         interval=wilson_interval(round(accuracy * n), n) if n else None,
+        balanced_accuracy=means.get("balanced_accuracy"),
+        macro_f1=means.get("macro_f1"),
         curves=curves,
-        learnt=_learnt(evidence),
+        trained_on=_trained_on(run),
         confusion=table.tolist() if table is not None else None,
-        per_class=per_class(table, evidence.classes) if table is not None else None,
-        calibration=found("calibration", _calibration(evidence) if answers else unscored),
+        per_class=per_class(table, spec.classes) if table is not None else None,
+        calibration=found("calibration", _calibration(evidence, answers) if answers else unscored),
         balance=found("balance", _balance(evidence)),
-        agreement=(agreement := found("disputed", _agreement(evidence))),
-        disputed=_disputed(evidence) if agreement else None,
+        agreement=agreed,
+        disputed=_disputed(evidence) if agreed else None,
         errors=found("errors", _errors(evidence, answers) if answers else unscored),
         latents=found("latents", _latents(evidence)),
-        warnings=evidence.warnings,
+        warnings=run.warnings,
         left_out=left_out,
-        command=repeat_command(evidence.run.path),
-        config=to_json(evidence.config),
+        command=repeat_command(run.path),
+        next=next_steps(run),
+        config=to_json(config),
         result=result,
     )
 
 
 def curves_of(records: list[dict[str, Any]]) -> dict[str, Curve]:
-    """Each metric over the steps. Accuracies stay as they are; long curves of others are thinned by averaging."""
-    names = dict.fromkeys(name for record in records for name in record)
+    """Each metric over the steps. Accuracies stay as they are; groups of neighbours of others are averaged, at the
+    step of the last of each, so that at most ``MOST_POINTS`` are left."""
     curves: dict[str, Curve] = {}
-    for name in names:
-        curve: Curve = [(record["step"], record[name]) for record in records if name in record]
-        if name in ("step", "seconds") or any(isinstance(value, list) for _, value in curve):
-            continue
-        curves[name] = curve if name.endswith("/accuracy") else averaged(curve)
-    return curves
+    for record in records:
+        for name, value in record.items():
+            if name not in ("step", "seconds") and not isinstance(value, list):
+                curves.setdefault(name, []).append((record["step"], value))
+    return {name: c if name.endswith("/accuracy") else _averaged(c) for name, c in curves.items()}
 
 
-def _calibration(evidence: Evidence) -> Calibration:
-    answers, held, validation = evidence.answers, evidence.held_out, evidence.validation
-    assert answers is not None
+def _averaged(curve: Curve) -> Curve:
+    size = math.ceil(len(curve) / MOST_POINTS)
+    thinned: Curve = []
+    for i in range(0, len(curve), size):
+        group = curve[i : i + size]
+        known = [value for _, value in group if value is not None]
+        thinned.append((group[-1][0], sum(known) / len(known) if known else None))
+    return thinned
+
+
+def _calibration(evidence: Evidence, answers: Answers) -> Calibration:
+    held, validation, n = evidence.held_out, evidence.validation, len(answers.items)
     before = reliability(answers.confidence, answers.correct)
     after: NDArray[np.float64] | None = None
     temperatures: tuple[float, ...] = ()
     if held is None:
         how = "No temperature was fitted: the data could not be read again."
-    elif validation is not None and len(validation.items) >= LEAST_TO_SCALE:
+    elif validation is not None and len(validation.samples) >= LEAST_TO_FIT:
         temperatures = (fit_temperature(validation.logits, validation.dataset.labels),)
         after = soften(held.logits, temperatures[0])
-        how = f"The temperature was fitted on {len(validation.items)} validation items and scored on the test items."
-    elif len(answers.items) >= LEAST_TO_SCALE:
+        fitted = f"{len(validation.samples)} validation {evidence.noun}"
+        how = f"The temperature was fitted on {fitted} and scored on the test {evidence.noun}."
+    elif n >= LEAST_TO_FIT:
         after, temperatures = cross_fit(held.logits, answers.labels, evidence.config.seed)
         how = (
-            f"Two temperatures were fitted by cross-fitting: each random half of the {len(answers.items)} "
-            f"{answers.which} items is scored at the temperature of the other half."
+            f"Two temperatures were fitted by cross-fitting: each random half of the {n} {answers.which} "
+            f"{evidence.noun} is scored at the temperature of the other half."
         )
     else:
-        how = f"No temperature was fitted: {len(answers.items)} items are too few."
-    softened = reliability(after.max(1), after.argmax(1) == answers.labels) if after is not None else None
-    return Calibration(
-        before=before,
-        error_before=mean_gap(before),
-        after=softened,
-        error_after=mean_gap(softened) if softened is not None else None,
-        temperatures=temperatures,
-        how=how,
-    )
+        how = f"No temperature was fitted: {n} {evidence.noun} are too few."
+    scaled = reliability(after.max(1), after.argmax(1) == answers.labels) if after is not None else None
+    return Calibration(before, mean_gap(before), scaled, mean_gap(scaled) if scaled else None, temperatures, how)
 
 
-def _learnt(evidence: Evidence) -> int | None:
-    # From the run's files, not from the data, which may have moved and of which Balance knows only a sample.
-    split = evidence.run.split
-    known = sum(evidence.result.get("label_counts", {}).values())
-    if known != len(split.labelled) + len(split.validation):
+def _trained_on(run: Run) -> int | None:
+    # From the run's files, not from the data, which may have moved and of which Balance knows only some.
+    split = run.split
+    if sum(run.result.get("label_counts", {}).values()) != len(split.labelled) + len(split.validation):
         return None
     return int(np.isin(split.labelled, split.unlabelled).sum())
 
 
 def _balance(evidence: Evidence) -> Balance | str:
-    items = evidence.unlabelled
-    if not evidence.makes_pseudo_labels:
-        return f"{evidence.config.method} makes no pseudo-labels."
-    if items is None:
-        return evidence.gone_or("There are no unlabelled items.")
-    classes, labels = len(evidence.classes), items.dataset.labels
+    predicted, method = evidence.unlabelled, evidence.config.method
+    if not methods.get(method).views.unlabelled:
+        return f"{method} makes no pseudo-labels."
+    if predicted is None:
+        return evidence.gone_or(f"There are no unlabelled {evidence.noun}.")
+    classes, labels = len(evidence.model.spec.classes), predicted.dataset.labels
     known = labels[labels != UNKNOWN]
     return Balance(
         n=len(labels),
         of=len(evidence.run.split.unlabelled),
         known=len(known),
-        pseudo=np.bincount(items.logits.argmax(1), minlength=classes).tolist(),
+        pseudo=np.bincount(predicted.logits.argmax(1), minlength=classes).tolist(),
         truth=np.bincount(known, minlength=classes).tolist(),
     )
 
 
 def _agreement(evidence: Evidence) -> Agreement | str:
-    items = evidence.shown
-    if evidence.auxiliary is None:
+    predicted = evidence.shown
+    if not evidence.model.spec.auxiliary:
         return f"{evidence.config.method} has no second classifier to disagree with the head."
-    if items is None or items.auxiliary is None:
-        return evidence.gone_or("There are no items to look at.")
-    head, other = items.logits.argmax(1), named(items.auxiliary)
-    labels = items.dataset.labels if items.which != "unlabelled" else np.full(len(head), UNKNOWN)
-    agree, known = agreement(items.p, items.auxiliary), labels != UNKNOWN
+    if predicted is None or predicted.auxiliary is None:
+        return evidence.gone_or(f"There are no {evidence.noun} to look at.")
+    head, other = predicted.logits.argmax(1), named(predicted.auxiliary)
+    labels = predicted.dataset.labels if predicted.which != "unlabelled" else np.full(len(head), UNKNOWN)
+    agree, known = agreement(predicted.p, predicted.auxiliary), labels != UNKNOWN
 
     def accuracy(guess: NDArray[np.int64], where: NDArray[np.bool_]) -> float | None:
         return float((guess == labels)[where & known].mean()) if (where & known).any() else None
 
     return Agreement(
-        of=items.described,
+        of=evidence.described(predicted),
         n=len(head),
         agree=int(agree.sum()),
         accuracy_agree=accuracy(head, agree),
@@ -281,48 +439,39 @@ def _agreement(evidence: Evidence) -> Agreement | str:
     )
 
 
-def _disputed(evidence: Evidence) -> list[ShownItem]:
-    """Items for which both do not name the same class, those of largest total variation ½ Σ |p_d − p_n| first."""
-    items = evidence.shown
-    assert items is not None
-    assert items.auxiliary is not None
-    p, q = items.p, items.auxiliary
+def _disputed(evidence: Evidence) -> list[Shown]:
+    """Samples for which both do not name the same class, those of largest total variation ½ Σ |p_d − p_n| first."""
+    predicted = evidence.shown
+    assert predicted is not None
+    assert predicted.auxiliary is not None
+    p, q = predicted.p, predicted.auxiliary
     distance = np.abs(p - q).sum(1) / 2
     rows = np.flatnonzero(~agreement(p, q))
-    return _cases(evidence, items, rows[np.argsort(-distance[rows], kind="stable")][:MOST_CASES])
+    return _shown(evidence, predicted, rows[np.argsort(-distance[rows], kind="stable")][:MOST_SHOWN])
 
 
-def _errors(evidence: Evidence, answers: Answers) -> list[ShownItem]:
-    """Wrong answers, the most confident first."""
+def _errors(evidence: Evidence, answers: Answers) -> list[Shown]:
+    """Wrong predictions, the most confident first."""
     rows = np.flatnonzero(~answers.correct)
-    rows = rows[np.argsort(-answers.confidence[rows], kind="stable")][:MOST_CASES]
+    rows = rows[np.argsort(-answers.confidence[rows], kind="stable")][:MOST_SHOWN]
     if evidence.held_out is not None:
-        return _cases(evidence, evidence.held_out, rows)
-    names = evidence.classes
-    return [
-        ShownItem(
-            int(answers.items[row]),
-            names[answers.labels[row]],
-            names[answers.guess[row]],
-            float(answers.confidence[row]),
-            None,
-            None,
-        )
-        for row in rows
-    ]
+        return _shown(evidence, evidence.held_out, rows)
+    names = evidence.model.spec.classes
+    columns = (a[rows].tolist() for a in (answers.items, answers.labels, answers.guess, answers.confidence))
+    return [Shown(at, names[truth], names[head], p) for at, truth, head, p in zip(*columns, strict=True)]
 
 
-def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> list[ShownItem]:
-    names, p, q = evidence.classes, items.p, items.auxiliary
+def _shown(evidence: Evidence, predicted: Predicted, rows: NDArray[np.int64]) -> list[Shown]:
+    p, q, names = predicted.p, predicted.auxiliary, (*evidence.model.spec.classes, None)  # UNKNOWN, −1, is None
     other = named(q) if q is not None else np.full(len(p), UNKNOWN)
-    labels, files = items.dataset.labels, items.dataset.files
+    labels, files = predicted.dataset.labels, predicted.dataset.files
     return [
-        ShownItem(
-            item=int(items.items[row]),
-            truth=names[labels[row]] if labels[row] != UNKNOWN else None,
-            head=names[p[row].argmax()],
+        Shown(
+            sample=int(predicted.samples[row]),
+            truth=names[labels[row]],
+            head=names[p[row].argmax()] or "",
             head_confidence=float(p[row].max()),
-            auxiliary=names[other[row]] if other[row] != UNKNOWN else None,
+            auxiliary=names[other[row]],
             auxiliary_confidence=float(q[row].max()) if q is not None else None,
             file=str(files[row]) if files is not None else None,
         )
@@ -331,43 +480,55 @@ def _cases(evidence: Evidence, items: Predicted, rows: NDArray[np.int64]) -> lis
 
 
 def _latents(evidence: Evidence) -> Latents | str:
-    items, flow = evidence.shown, evidence.flow
+    predicted, flow = evidence.shown, evidence.model.flow
     if flow is None:
         return f"This run of {evidence.config.method} has no flow."
-    if items is None or items.latents is None:
-        return evidence.gone_or("There are no items to look at.")
-    if len(items.items) < LEAST_TO_DRAW:
-        return f"{len(items.items)} items are too few to draw a plane through."
-    rows = sample(len(items.items), LATENT_SAMPLE, evidence.config.seed, "latents")
-    latents = items.latents[rows]
-    centre = latents.mean(0)
-    components, explained = _principal(latents - centre)
-    by_truth = items.which != "unlabelled"
-    labels = items.dataset.labels[rows] if by_truth else items.logits[rows].argmax(1)
-    points, names = (latents - centre) @ components.T, range(len(evidence.classes))
+    if predicted is None or predicted.latents is None:
+        return evidence.gone_or(f"There are no {evidence.noun} to look at.")
+    if len(predicted.samples) < 3:
+        return f"{len(predicted.samples)} {evidence.noun} are too few to draw a plane through."
+    from sklearn.decomposition import PCA
+
+    rows = sample(len(predicted.samples), MOST_LATENTS, evidence.config.seed, "latents")
+    with np.errstate(invalid="ignore"):  # latents that are all the same have no variance to explain
+        plane = PCA(2, svd_solver="full").fit(predicted.latents[rows])
+    first, second = np.nan_to_num(plane.explained_variance_ratio_).tolist()
+    by_truth = predicted.which != "unlabelled"
+    labels = predicted.dataset.labels[rows] if by_truth else predicted.logits[rows].argmax(1)
+    points = plane.transform(predicted.latents[rows])
+    centres = [
+        points[labels == k].mean(0).tolist() if k in labels else None for k in range(len(evidence.model.spec.classes))
+    ]
     return Latents(
-        of=items.described,
-        items=items.items[rows].tolist(),
-        points=_pairs(points),
-        centres=[_pairs(points[labels == k].mean(0, keepdims=True))[0] if k in labels else None for k in names],
+        of=evidence.described(predicted),
+        samples=predicted.samples[rows].tolist(),
+        points=[(x, y) for x, y in points.tolist()],
         labels=labels.tolist(),
-        coloured_by="the true class" if by_truth else "the class that the head names",
-        means=_pairs((flow.means - centre) @ components.T),
-        scales=flow.scales.tolist(),
-        explained=explained,
+        colored_by="true class" if by_truth else "predicted class",
+        centres=[centre and (centre[0], centre[1]) for centre in centres],
+        means=[(x, y) for x, y in plane.transform(_array(flow.mixture.means)).tolist()],
+        scales=_array(flow.mixture.scales).tolist(),
+        explained=(first, second),
     )
 
 
-def _pairs(points: NDArray[np.float64]) -> list[tuple[float, float]]:
-    return [(x, y) for x, y in points.tolist()]
+def next_steps(run: Run) -> list[Next]:
+    """More labels for the user's own data, another seed, and the use of the model."""
 
+    def command(*words: object) -> str:
+        return shlex.join(["normatch", *map(str, words)])
 
-def _principal(centred: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """The first two principal components (2, D) of centred rows, and the shares of the variance they explain."""
-    _, singular, components = np.linalg.svd(centred, full_matrices=False)
-    first = components[:2]
-    # The sign of a component is arbitrary: make its largest entry positive, so that pictures are reproducible.
-    signs = np.sign(first[np.arange(2), np.abs(first).argmax(1)])
-    variance = singular**2
-    share = variance[:2] / max(float(variance.sum()), np.finfo(float).tiny)
-    return first * signs[:, None], (float(share[0]), float(share[1]))
+    config, place = run.config, run.path
+    seed = config.seed + 1
+    other = place.with_name(f"{place.name}-seed{seed}")
+    steps = []
+    if config.data not in sources and len(run.split.unlabelled):
+        table = place / "suggested.csv"
+        steps.append(Next("Find out what to label next", command("suggest", place, "--out", table)))
+    if run.result["n"]:
+        again = repeat_command(place, "--seed", str(seed), "--out", str(other))
+        steps.append(Next("Train with another seed, to see how much the accuracy varies", again))
+        steps.append(Next("Compare the seeds", command("compare", place, other)))
+    steps.append(Next("Predict new data", command("predict", place, "NEW", "--out", "labels.csv")))
+    steps.append(Next("Export the model, for programs without normatch", command("export", place)))
+    return steps

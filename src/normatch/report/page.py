@@ -1,72 +1,260 @@
-"""The page of a report: one self-contained HTML file, made of sections."""
+"""Pages: one self-contained HTML file from the template ``page.html``, the style sheets and numbers."""
 
-import json
-from collections.abc import Iterable
-from html import escape
+import base64
+import io
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from numpy.typing import NDArray
+
 import normatch
-from normatch.config import to_json
-from normatch.report.charts import chart_style
-from normatch.report.charts.svg import element
-from normatch.report.findings import Findings
-from normatch.report.markup import section
-from normatch.report.sections import cases, classes, confidence, curves, flow, headline, repeat
+from normatch.config import flat, to_json
+from normatch.data import Reading
+from normatch.data.reading import DEFAULT
+from normatch.device import Device
+from normatch.errors import UserError
+from normatch.evaluate.metrics import COLDEST, HOTTEST
+from normatch.files import must_be_free, replacing
+from normatch.report import charts
+from normatch.report.charts import Series
+from normatch.report.findings import Evidence, Findings, Shown, examine, gather
+from normatch.training.run import STAYED, Moved, Run
 
-__all__ = ["page", "shell"]
+__all__ = ["numbers_of", "render", "write_page", "write_report"]
 
-TITLES = {
-    "learning": "How it learned",
-    "pseudo": "Pseudo-labels",
-    "balance": "Class balance",
-    "classes": "Classes",
-    "calibration": "Calibration",
-    "latents": "The flow's space",
-    "disputed": "Disputed items",
-    "errors": "Confident errors",
-    "pictures": "Pictures",
-    "repeat": "How to repeat it",
-    "left-out": "Not on this page",
+LARGEST = 128
+"""Largest side of a picture on the page, in pixels."""
+
+MOST_BARS = 30
+"""Most classes whose balance is drawn."""
+
+LOSSES = {
+    "loss": "all losses",
+    "loss/labelled": "labelled images",
+    "loss/unlabelled": "pseudo-labelled images",
+    "loss/auxiliary": "{second} on labelled images",
+    "loss/density": "likelihood of features",
+    "loss/auxiliary_pseudo": "{second} on pseudo-labels",
 }
+LOSS_COLORS = ("text", "blue", "red", "green", "grey", "brown")
 
 
-def page(findings: Findings, pictures: dict[int, str]) -> str:
-    """The report of one run."""
-    bodies = {
-        "learning": curves.learning(findings),
-        "pseudo": curves.pseudo_labels(findings),
-        "balance": classes.balance(findings),
-        "classes": classes.classes(findings),
-        "calibration": confidence.calibration(findings),
-        "latents": flow.latents(findings),
-        "disputed": cases.disputed(findings, pictures),
-        "errors": cases.errors(findings, pictures),
-        "repeat": repeat.repeat(findings),
-        "left-out": repeat.left_out(findings, TITLES),
+def write_report(
+    run: Path,
+    out: Path | None = None,
+    *,
+    moved: Moved = STAYED,
+    device: Device = "auto",
+    reading: Reading = DEFAULT,
+    force: bool = False,
+    tell: Callable[[str], object] = lambda _: None,
+) -> Path:
+    """Write the page of a finished run, ``RUN/report.html`` by default, and return its path.
+
+    An earlier ``RUN/report.html`` is replaced if the data could be read; it or another file, with ``force``. ``tell``
+    is called with a sentence if the data could not be read, which the page then lacks.
+    """
+    usual = Run.open(run).path / "report.html"
+    place = out or usual
+    must_be_free(place, force=force or place.resolve() == usual.resolve())
+    _must_be_a_page(place)
+    evidence = gather(run, moved, device, reading)
+    if evidence.gone is not None:
+        if place.exists() and not force:
+            raise UserError(
+                f"{place} exists already, and a new page would lack the data, which cannot be read ({evidence.gone}): "
+                "replace it with --force, or say where the data is with --data"
+            )
+        tell(evidence.gone_or(""))
+    findings = examine(evidence)
+    write_page(place, render("report", to_json(findings), **view_of(evidence, findings)))
+    return place
+
+
+def numbers_of(
+    run: Path, *, moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT
+) -> dict[str, Any]:
+    """The numbers of the page of a run, JSON-ready."""
+    numbers: dict[str, Any] = to_json(examine(gather(run, moved, device, reading)))
+    return numbers
+
+
+def write_page(place: Path, markup: str) -> None:
+    """Write a page; the place must be that of an HTML file."""
+    _must_be_a_page(place)
+    try:
+        with replacing(place) as part:
+            # File names that are not valid text are written with escapes.
+            part.write_text(markup, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UserError(f"cannot write {place} ({error.strerror}): choose another --out") from error
+
+
+def _must_be_a_page(place: Path) -> None:
+    if place.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{place} is to be an HTML page: give a name that ends in .html")
+
+
+def render(kind: str, numbers: Any, **view: Any) -> str:
+    """The page of a ``kind``, report or comparison, with its numbers in it as JSON."""
+    sheets = (
+        files("normatch.report").joinpath(name).read_text(encoding="utf-8") for name in ("charts.css", "style.css")
+    )
+    shell = {"kind": kind, "numbers": numbers, "version": normatch.__version__, "style": Markup("".join(sheets))}
+    return environment().get_template("page.html").render(**shell, **view)
+
+
+@cache
+def environment() -> Environment:
+    """Jinja with what the template uses; all text is escaped, and control characters in it are made visible."""
+    made = Environment(
+        loader=PackageLoader("normatch.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=charts.clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    made.globals |= {"charts": charts, "coldest": COLDEST, "hottest": HOTTEST}
+    made.filters |= {"share": share, "duration": duration, "numeric_columns": numeric_columns}
+    made.filters |= {"count": "{:,}".format, "percent": "{:.0%}".format}
+    return made
+
+
+def share(value: float | None, n: int = 0) -> str:
+    """A share in percent: with two decimals if it is of more than a thousand samples ``n``; a dash if it is None.
+
+    >>> share(0.9611, 360), share(0.84491, 10_000), share(None)
+    ('96.1%', '84.49%', '–')
+    """
+    return "–" if value is None else f"{value:.2%}" if n > 1000 else f"{value:.1%}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text, in seconds, minutes or hours.
+
+    >>> duration(35.2), duration(4000)
+    ('35 s', '1 h 7 min')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def numeric_columns(rows: list[list[str]]) -> list[bool]:
+    """Which columns of a table, after the first, have numbers only."""
+    columns = list(zip(*rows[1:], strict=True))
+    return [i > 0 and all(re.match(r"[-+]?\d|–?$", cell) for cell in column) for i, column in enumerate(columns)]
+
+
+def view_of(evidence: Evidence, findings: Findings) -> dict[str, Any]:
+    """What the template of a report takes: findings, pictures, and the series and selections to draw."""
+    curves = findings.curves
+
+    def series(names: Mapping[str, tuple[str, str, str | None]]) -> list[Series]:
+        found = [
+            Series(name.replace("{second}", findings.auxiliary or "second classifier"), curves[key], color, dash)
+            for key, (name, color, dash) in names.items()
+            if key in curves
+        ]
+        return [s for s in found if s.known]
+
+    losses = {
+        key: (LOSSES.get(key, key.removeprefix("loss/")), LOSS_COLORS[i % len(LOSS_COLORS)], None)
+        for i, key in enumerate(key for key in curves if key.split("/")[0] == "loss")
     }
-    title = f"{findings.name}, {findings.method}"
-    top = headline.headline(findings) + (headline.warnings(findings) or "")
-    return shell(title, top, ((name, TITLES[name], body) for name, body in bodies.items() if body), to_json(findings))
+    held = {
+        f"{name}/accuracy": (f"{name} accuracy", color, None)
+        for name, color in (("test", "blue"), ("validation", "red"))
+    }
+    return {
+        "f": findings,
+        "accuracy": series(held),
+        "losses": series(losses),
+        "figure_3": series(charts.FIGURE_3),
+        "figure_4": series(charts.FIGURE_4),
+        "balance": balance_of(findings),
+        "confused": confused(findings),
+        "each_class": each_class(findings),
+        "pictures": pictures_of(evidence, findings),
+        "listed": partial(listed, findings),
+        "fields": [["field", "value"], *([name, shown(value)] for name, value in flat(findings.config).items())],
+    }
 
 
-def shell(title: str, top: str, sections: Iterable[tuple[str, str, str]], numbers: Any) -> str:
-    """A whole page: style, contents, sections, and all its numbers as JSON in the element with the id ``numbers``."""
-    shown = list(sections)
-    links = (element("li", element("a", escape(heading), href=f"#{name}")) for name, heading, _ in shown)
-    body = element(
-        "main",
-        top,
-        element("nav", element("ul", *links), aria_label="Contents"),
-        *(section(name, heading, markup) for name, heading, markup in shown),
-        element("footer", f"Made by normatch {normatch.__version__}. All numbers of this page are in it as JSON."),
-    )
-    style = chart_style() + files("normatch.report").joinpath("style.css").read_text(encoding="utf-8")
-    # A "<" inside the data could end the script element; in JSON it can be escaped.
-    data = json.dumps(numbers, allow_nan=False).replace("<", "\\u003c")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n"
-        f'<script type="application/json" id="numbers">{data}</script>\n</body>\n</html>\n'
-    )
+def balance_of(findings: Findings) -> dict[str, Any] | None:
+    """Names and shares of the classes to draw: those whose pseudo-labels differ most from the truth, if it is known."""
+    found = findings.balance
+    if found is None:
+        return None
+    pseudo, truth = np.array(found.pseudo) / found.n, np.array(found.truth) / max(found.known, 1)
+    drawn = np.sort(np.argsort(-np.abs(pseudo - truth), kind="stable")[:MOST_BARS])
+    groups = {"pseudo-labels": ("blue", pseudo[drawn].tolist())}
+    if found.known:
+        groups["truth"] = ("grey", truth[drawn].tolist())
+    rows = [[name, f"{a:,}", f"{b:,}"] for name, a, b in zip(findings.classes, found.pseudo, found.truth, strict=True)]
+    counts = [row[: 1 + len(groups)] for row in (["class", "pseudo-labels", "truth"], *rows)]
+    return {"names": [findings.classes[k] for k in drawn], "groups": groups, "counts": counts}
+
+
+def each_class(findings: Findings) -> list[list[str]]:
+    """The table of precision, recall and F1; a recall of no samples is a dash."""
+    return [["class", "precision", "recall", "F1", findings.noun]] + [
+        [c["name"], share(c["precision"]), share(c["recall"] if c["n"] else None), share(c["f1"]), f"{c['n']:,}"]
+        for c in findings.per_class or []
+    ]
+
+
+def listed(findings: Findings, samples: list[Shown]) -> list[list[str]]:
+    """The table of samples that cannot be shown as pictures."""
+    columns = 6 if samples[0].auxiliary_confidence is not None else 4
+    rows = [["sample", "truth", "head", "confidence", findings.auxiliary or "", "confidence"]]
+    for s in samples:
+        second = [shown(s.auxiliary), share(s.auxiliary_confidence)]
+        rows.append([s.file or str(s.sample), shown(s.truth), s.head, share(s.head_confidence), *second])
+    return [row[:columns] for row in rows]
+
+
+def shown(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def confused(findings: Findings, most: int = 8) -> list[tuple[str, str, int]]:
+    """The pairs of classes most often confused: truth, prediction, how often."""
+    counts = np.array(findings.confusion or np.zeros((1, 1), int))
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:most]
+    pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
+    return [(findings.classes[i], findings.classes[j], int(counts[i, j])) for i, j in pairs if counts[i, j]]
+
+
+def pictures_of(evidence: Evidence, findings: Findings) -> dict[int, str]:
+    """The images on the page as data URIs; empty for feature vectors or if the data could not be read."""
+    predicted = evidence.shown
+    if predicted is None or not predicted.dataset.is_images:
+        return {}
+    wanted = {shown.sample for shown in (findings.disputed or []) + (findings.errors or [])}
+    rows = {number: row for row, number in enumerate(predicted.samples.tolist()) if number in wanted}
+    return {number: data_uri(predicted.dataset.inputs[row]) for number, row in rows.items()}
+
+
+def data_uri(image: NDArray[np.uint8]) -> str:
+    """A uint8 image (H, W, C) as a data URI of a PNG."""
+    from PIL import Image
+
+    pixels: NDArray[Any] = image[..., 0] if image.shape[2] == 1 else image
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((LARGEST, LARGEST))
+    file = io.BytesIO()
+    picture.save(file, format="PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

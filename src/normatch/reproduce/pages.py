@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from normatch.files import replacing
-from normatch.report.charts import IntervalRow, Series, alone, interval_chart, line_chart
-from normatch.report.sections.curves import FIGURE_3, FIGURE_4
+from normatch.report.charts import FIGURE_3, FIGURE_4, IntervalRow, Series, alone, interval_chart, line_chart
 from normatch.reproduce.paper import Cell, Measure, Score
 from normatch.reproduce.results import Answer, Gain, Result, Table
 from normatch.text import aligned, counted, markdown, percent

@@ -13,7 +13,6 @@ from normatch.config import Config, from_json, to_json
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
 from normatch.nets.model import load_model
-from normatch.report.thinning import sampled
 from normatch.reproduce.paper import EVALUATIONS, Measure, Row, Study, Trial
 from normatch.significance import mean_interval
 from normatch.training.diagnosis import NOT_FINITE
@@ -26,6 +25,9 @@ __all__ = ["Answer", "Gain", "Result", "Table", "diverged", "gain", "read_result
 
 FREE = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which results of the same cell may differ: the seed, where a run is trained, how often it logs."""
+
+MOST_POINTS = 300
+"""Most points of a stored curve."""
 
 Verdict = Literal["supported", "contradicted", "open", "not run"]
 
@@ -101,7 +103,7 @@ def write_result(run: Run, path: Path, whole: int) -> None:
         "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
         "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
         # At most a few hundred points of a curve, with five significant digits.
-        "curves": {name: [(step, float(f"{v:.5g}")) for step, v in sampled(curve)] for name, curve in curves.items()},
+        "curves": {name: [(step, float(f"{v:.5g}")) for step, v in _thinned(c)] for name, c in curves.items()},
     }
     # One line a field; json's indentation would give each point of a curve its own line.
     lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
@@ -148,6 +150,12 @@ def _result_of_diverged(config: Config, curves: dict[str, list[tuple[int, float]
     about = {"method": config.method, "seed": config.seed, "labels": config.labels, "steps": steps, "seconds": seconds}
     evaluated = {"accuracy": None, "evaluated_on": "test" if "test/accuracy" in curves else None, "n": 0}
     return about | evaluated | {"hardware": Runtime.of(config).describe(), **stamp()}
+
+
+def _thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """An even selection of the points, with the last."""
+    size = math.ceil(len(curve) / MOST_POINTS)
+    return curve[(len(curve) - 1) % size :: size]
 
 
 def _auxiliary(run: Run) -> dict[str, int]:

@@ -1,1 +1,0 @@
-"""The sections of a report's page: functions from findings to markup, or to None if there is nothing to show."""

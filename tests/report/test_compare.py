@@ -1,0 +1,230 @@
+"""Runs side by side: seeds are repetitions, and tests are those of SciPy."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from normatch.augment import AugmentConfig
+from normatch.cli import main
+from normatch.config import Config
+from normatch.errors import UserError
+from normatch.report import compare, describe, write_comparison
+from normatch.report.compare import Difference, verdict
+from normatch.training import train
+from tests.report.test_report import Page
+
+Edited = Callable[..., Path]
+
+
+def correct(run: Path) -> list[bool]:
+    with (run / "predictions.csv").open(newline="") as file:
+        return [row["label"] == row["truth"] for row in csv.DictReader(file)]
+
+
+@pytest.fixture
+def seeds(runs: dict[str, Path], tmp_path: Path) -> Callable[..., list[Path]]:
+    """Copies of a run that claim other seeds, machines and accuracies."""
+
+    def make(kind: str, name: str, accuracies: list[float], first: int = 0, share: float = 0.2) -> list[Path]:
+        made = []
+        for seed, accuracy in enumerate(accuracies, first):
+            copy = Path(shutil.copytree(runs[kind], tmp_path / f"{name}-seed{seed}"))
+            for file, fields in (
+                ("config.json", {"seed": seed, "name": f"{name}{seed}", "pool": "host", "test_share": share}),
+                ("result.json", {"seed": seed, "accuracy": accuracy}),
+            ):
+                (copy / file).write_text(json.dumps(json.loads((copy / file).read_text()) | fields))
+            made.append(copy)
+        return made
+
+    return make
+
+
+def test_seeds_of_one_config_are_repetitions(seeds: Callable[..., list[Path]], runs: dict[str, Path]) -> None:
+    accuracies = [0.6, 0.7, 0.75]
+    found = compare([*seeds("normatch", "ours", accuracies), runs["supervised"]])
+    ours, other = found.groups
+    assert (ours.name, other.name) == ("ours (3 runs)", "supervised")
+    assert ours.runs == ["ours-seed0", "ours-seed1", "ours-seed2"]
+    assert ours.accuracy == pytest.approx(np.mean(accuracies))
+    t = stats.t.interval(0.95, 2, np.mean(accuracies), stats.sem(accuracies))
+    assert ours.interval == pytest.approx((t[0], min(t[1], 1)))
+    wilson = stats.binomtest(sum(correct(runs["supervised"])), 360).proportion_ci(method="wilson")
+    assert other.interval == pytest.approx((wilson.low, wilson.high))
+    assert "seed" not in found.settings
+    assert "method" in found.settings
+    (alone,) = compare(seeds("normatch", "alone", accuracies)).groups
+    assert alone.accuracy == ours.accuracy
+    (same,) = compare(seeds("normatch", "same", [0.9, 0.9])).groups  # no interval of no width
+    assert same.interval
+    assert same.interval[0] < 0.9 < same.interval[1]
+
+
+def test_runs_of_the_same_seeds_are_paired(seeds: Callable[..., list[Path]]) -> None:
+    ours, theirs = [0.6, 0.7, 0.75, 0.5], [0.55, 0.66, 0.74]
+    (paired,) = compare([*seeds("normatch", "a", ours), *seeds("fixmatch", "b", theirs)]).differences
+    expected = stats.ttest_rel(ours[:3], theirs)
+    assert (paired.first, paired.second, paired.test, paired.n) == ("a (4 runs)", "b (3 runs)", "paired t", 3)
+    assert paired.difference == pytest.approx(np.mean(ours[:3]) - np.mean(theirs))
+    assert paired.p == pytest.approx(expected.pvalue)
+    assert paired.interval == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_runs_of_other_seeds_are_compared_as_groups(seeds: Callable[..., list[Path]]) -> None:
+    ours, theirs = [0.6, 0.7, 0.75], [0.55, 0.66]
+    others = seeds("fixmatch", "b", theirs, first=7)
+    (found,) = compare([*seeds("normatch", "a", ours), *others]).differences
+    expected = stats.ttest_ind(ours, theirs, equal_var=False)
+    assert (found.test, found.n) == ("Welch's t", 5)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert found.interval == pytest.approx(tuple(expected.confidence_interval()))
+    (single,) = compare([*seeds("normatch", "c", ours[:1]), others[0]]).differences
+    assert "train both with the same seeds" in str(single.why_not)
+    assert "not comparable" in verdict(single)
+
+
+def test_single_runs_are_compared_sample_by_sample(runs: dict[str, Path]) -> None:
+    (found,) = compare([runs["supervised"], runs["normatch"]]).differences
+    first, second = np.array(correct(runs["supervised"])), np.array(correct(runs["normatch"]))
+    won, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    assert (found.test, found.n) == ("McNemar", 360)
+    assert found.p == pytest.approx(stats.binomtest(won, won + lost).pvalue)
+    assert found.difference == pytest.approx((won - lost) / 360)
+
+
+@pytest.mark.parametrize(
+    ("p", "said"), [(0.04, "they differ"), (0.05, "no clear difference"), (1, "no clear difference")]
+)
+def test_two_runs_differ_below_five_per_cent(p: float, said: str) -> None:
+    expected = f"one against two: +4.00 points, p = {p:.2g} (McNemar, 90 test samples): {said}"
+    assert verdict(Difference("one", "two", "McNemar", 90, 0.04, None, p)) == expected
+
+
+def test_many_configs_are_compared_with_the_best(seeds: Callable[..., list[Path]], tmp_path: Path) -> None:
+    paths = []
+    for i in range(8):
+        (path,) = seeds("supervised", f"run{i}", [0.5 + 0.01 * (i * 5 % 8)])
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"ratio": i + 1}))
+        paths.append(path)
+    found = compare(paths)
+    assert [(d.first, d.second) for d in found.differences] == [
+        ("run3-seed0", f"run{i}-seed0") for i in range(8) if i != 3
+    ]
+    page = Page(write_comparison(found, tmp_path / "page.html").read_text())
+    assert "57.0% is the highest accuracy, reached by run3-seed0" in page.words
+
+
+def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:
+    assert compare([runs["normatch"], runs["validation"]]).settings == {"validation": [0.0, 0.1]}
+    # Of the settings that one method has alone, those that are not its default.
+    methods = compare([runs["normatch"], runs["supervised"]]).settings
+    assert methods["method"] == ["normatch", "supervised"]
+    assert all(values[1] is None for name, values in methods.items() if name != "method")
+
+
+@pytest.mark.parametrize(("other", "why"), [("vectors", "their data differs"), ("nothing-held-out", "has no accuracy")])
+def test_runs_that_saw_other_samples_are_not_compared(other: str, why: str, runs: dict[str, Path]) -> None:
+    found = compare([runs["normatch"], runs[other]])
+    (difference,) = found.differences
+    assert difference.p is None
+    assert why in str(difference.why_not)
+    assert found.same_data == (other != "vectors")
+
+
+def test_other_pictures_of_the_same_classes_are_not_paired(edited: Edited) -> None:
+    """As after a label more in a folder, whose test samples are in the order of their classes."""
+    same, other = ({"files": {"test": [name, "3.png"]}} for name in ("1.png", "2.png"))
+    before, again = (edited(kind, kind, "split.json", **same) for kind in ("normatch", "fixmatch"))
+    after = edited("supervised", "after", "split.json", **other)
+    assert [d.test for d in compare([before, again, after]).differences] == ["McNemar", None, None]
+
+
+@pytest.mark.parametrize("changed", ["x", "y"])
+def test_test_samples_that_are_not_files_are_told_apart(changed: str, tiny_config: Config, tmp_path: Path) -> None:
+    """An array was written anew, with as many samples of each class."""
+    file, rng = tmp_path / "data.npz", np.random.default_rng(0)
+    x, y, test_x, test_y = rng.normal(size=(30, 5)), np.arange(30) % 3, rng.normal(size=(9, 5)), np.arange(9) % 3
+    config = tiny_config.replace(data=str(file), test_share=0.0, labels=6, backbone="mlp", augment=AugmentConfig())
+    for name, steps in (("before", 12), ("again", 11), ("after", 10)):
+        if name == "after":
+            test_x, test_y = (test_x + 1, test_y) if changed == "x" else (test_x, test_y[::-1])
+        np.savez(file, x=x, y=y, test_x=test_x, test_y=test_y)
+        train(config.replace(steps=steps), tmp_path / name)
+    found = compare([tmp_path / name for name in ("before", "again", "after")])
+    assert [d.test for d in found.differences] == ["McNemar", None, None]
+
+
+def test_one_place_may_have_several_names(
+    runs: dict[str, Path], edited: Edited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Path(json.loads((runs["vectors"] / "config.json").read_text())["data"])
+    monkeypatch.chdir(data.parent)
+    (tmp_path / "link").symlink_to(data.parent)
+    places = (data.name, str(tmp_path / "link" / data.name), f"../{data.parent.name}/{data.name}")
+    copies = [edited("vectors", str(i), "config.json", data=place) for i, place in enumerate(places)]
+    found = compare([runs["vectors"], *copies])
+    assert found.same_data
+    assert len(found.groups) == 1
+
+
+def test_neither_data_nor_weights_nor_metrics_are_read(seeds: Callable[..., list[Path]]) -> None:
+    """So that a thousand runs are compared in seconds; predictions are read only of single runs."""
+    paths = [*seeds("normatch", "a", [0.6, 0.7]), *seeds("fixmatch", "b", [0.5, 0.65])]
+    for path in paths:
+        for name in ("model.safetensors", "model.json", "metrics.jsonl", "predictions.csv"):
+            (path / name).unlink()
+    assert compare(paths).differences[0].test == "paired t"
+
+
+def test_damaged_predictions_are_not_compared(runs: dict[str, Path], edited: Edited) -> None:
+    short = edited("normatch", "short") / "predictions.csv"
+    short.write_text("".join(short.read_text().splitlines(keepends=True)[:50]))
+    with pytest.raises(UserError, match=r"has 49 test \w+ whose class is known, but result\.json counts 360"):
+        compare([runs["supervised"], short.parent])
+
+
+def test_the_page_and_the_text(runs: dict[str, Path], tmp_path: Path) -> None:
+    found = compare(list(runs.values()))
+    page = Page(write_comparison(found, tmp_path / "page.html").read_text())
+    assert all(name in page.words for name in runs)
+    assert "different data" in page.words
+    head, *rows = (line.split() for line in describe(found).splitlines()[:8])
+    labels = [str(json.loads((path / "result.json").read_text())["labels"]) for path in runs.values()]
+    assert [row[2] for row in (head, *rows)] == ["labels", *labels]
+    twice = Path(shutil.copytree(runs["normatch"], tmp_path / "normatch"))
+    names = [row.name for row in compare([runs["normatch"], twice]).runs]
+    assert names == [f"{runs['normatch'].parent.name}/normatch", f"{tmp_path.name}/normatch"]
+
+
+def test_the_verb(runs: dict[str, Path], edited: Edited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, other, out = str(runs["supervised"]), str(runs["normatch"]), tmp_path / "page.html"
+    assert main(["compare", good, other, "--out", str(out)]) == 0
+    Page(out.read_text())
+    shown = capsys.readouterr().out
+    assert "settings that differ" in shown
+    assert "p = " in shown
+    assert main(["compare", good, other, "--json"]) == 0
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["supervised", "normatch"]
+    unfinished = edited("supervised", "unfinished")
+    (unfinished / "result.json").unlink()
+    cases = {
+        "at least two": [good],
+        "given twice": [good, f"{good}/../supervised"],
+        "is no run": [good, str(tmp_path)],
+        "is not finished": [good, str(unfinished)],
+        "exists already: choose another name, or replace it with --force": [good, other, "--out", str(out)],
+        "is no folder": [good, other, "--out", str(tmp_path / "nowhere" / "page.html")],
+    }
+    for message, argv in cases.items():
+        assert main(["compare", *argv]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err, message
+        assert (captured.err.count("\n"), captured.out) == (1, "")
+    assert main(["compare", good, other, "--out", str(out), "--force"]) == 0
