@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from normatch import recipes
 from normatch.data import UNKNOWN
-from normatch.data.selected import Inputs
+from normatch.data.dataset import Inputs
 from normatch.errors import UserError
 from normatch.report import write_report
 from normatch.training.job import Job, prepare

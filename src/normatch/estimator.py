@@ -22,8 +22,8 @@ from normatch.augment import AugmentConfig
 from normatch.autoconfig.rules import muon_rate
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
-from normatch.data.balance import label_counts, skewed
 from normatch.data.manifest import NO_CLASS
+from normatch.data.split import label_counts, skewed
 from normatch.device import Device
 from normatch.errors import UserError
 from normatch.evaluate.predict import Predictor

@@ -14,12 +14,12 @@ from PIL import Image
 from normatch.cli import main
 from normatch.data.archive import Layout, find
 from normatch.data.dataset import UNKNOWN
+from normatch.data.images import Reading
 from normatch.data.load import load_corpus
 from normatch.data.readers import cifar10, cifar100
 from normatch.data.readers.cifar10 import load_plain
 from normatch.data.readers.mnist import LARGEST, read_idx
 from normatch.data.readers.stl10 import Counts, read_stl10
-from normatch.data.reading import Reading
 from normatch.data.source import Archive, MissingFiles, md5_of, sources, verify
 from normatch.errors import UserError
 from tests.data.original_formats import (

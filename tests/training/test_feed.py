@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
-from normatch.data.selected import Selected
+from normatch.data.dataset import Selected
 from normatch.errors import UserError
 from normatch.methods import Embedding, methods
 from normatch.training import feed as feeding

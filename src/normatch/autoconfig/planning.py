@@ -20,13 +20,11 @@ from normatch.autoconfig.rules import (
 )
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, sources
-from normatch.data.balance import describe_skew, label_counts
 from normatch.data.dataset import doubtful_names
-from normatch.data.folder import Listings
-from normatch.data.ignored import say_ignored
-from normatch.data.images import SIZES, describe_dark
+from normatch.data.folder import Listings, say_ignored
+from normatch.data.images import DEFAULT, SIZES, describe_dark
 from normatch.data.load import find_listings, passed_over
-from normatch.data.reading import DEFAULT
+from normatch.data.split import describe_skew, label_counts
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.nets import SMALL, find_backbone, suitable_backbone

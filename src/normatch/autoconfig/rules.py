@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.data import Corpus, Split
-from normatch.data.balance import describe_ratio, label_counts, skewed, too_few
+from normatch.data.split import describe_ratio, label_counts, skewed, too_few
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings

@@ -7,14 +7,12 @@ device (:class:`HostPool` leaves them in host memory) and :class:`Stream` determ
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, digest
 from normatch.data.download import get
 from normatch.data.folder import find_images
-from normatch.data.holdout import hold_out
 from normatch.data.images import OnBad, Reading
 from normatch.data.items import Files, Items, Rows, find_items
 from normatch.data.load import data_root, load_corpus
-from normatch.data.pool import HostPool, Pool
+from normatch.data.pool import HostPool, Pool, Stream
 from normatch.data.source import Archive, MissingFiles, Source, pick, sources
-from normatch.data.split import Split, draw_split
-from normatch.data.stream import Stream
+from normatch.data.split import Split, draw_split, hold_out
 
 __all__ = [
     "UNKNOWN",

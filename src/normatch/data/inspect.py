@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.balance import describe_skew, too_few
 from normatch.data.dataset import UNKNOWN, Corpus, doubtful_names
-from normatch.data.folder import Listings
-from normatch.data.ignored import Ignored, say_ignored
-from normatch.data.images import FACTS, decode_all, describe_dark, facts_of
+from normatch.data.folder import Ignored, Listings, say_ignored
+from normatch.data.images import DEFAULT, FACTS, Reading, decode_all, describe_dark, facts_of
 from normatch.data.images.facts import LIKE, NEAR, alike, groups
 from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.load import find_listings, load_corpus, passed_over
-from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import sources
+from normatch.data.split import describe_skew, too_few
 from normatch.errors import UserError
 from normatch.text import counted, on_one_line
 

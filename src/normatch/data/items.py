@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.arrays import find_inputs, open_npz
+from normatch.data.dataset import Inputs
 from normatch.data.folder import find_images
 from normatch.data.images import Channels, OnBad, decode_batches
 from normatch.data.manifest import list_paths
-from normatch.data.selected import Inputs
 from normatch.errors import UserError, reason
 
 __all__ = ["Files", "Items", "Portion", "Rows", "find_items"]

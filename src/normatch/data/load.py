@@ -10,11 +10,9 @@ import numpy as np
 
 from normatch.data.arrays import read_arrays
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.folder import Listings, list_corpus, list_unlabelled, read_listings
-from normatch.data.ignored import Ignored, find_ignored
-from normatch.data.images import SIZES, OnBad, decode_all, resize_all
+from normatch.data.folder import Ignored, Listings, find_ignored, list_corpus, list_unlabelled, read_listings
+from normatch.data.images import DEFAULT, SIZES, OnBad, Reading, decode_all, resize_all
 from normatch.data.manifest import list_manifest
-from normatch.data.reading import DEFAULT, Reading
 from normatch.data.source import MissingFiles, sources
 from normatch.errors import UserError
 from normatch.registry import FROM_A_PLUG_IN

@@ -1,23 +1,54 @@
-"""The choice of labelled items: k per class by seed, the same on every machine, stored with the run."""
+"""Which samples are labelled, held out for testing and for validation: by class and seed, the same on every machine."""
 
 import hashlib
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.holdout import stratified
+from normatch.data.source import sources
 from normatch.errors import UserError
 from normatch.seeding import permutation
 from normatch.text import counted
 
-__all__ = ["Split", "digest", "digest_of_files", "digest_of_test", "draw_split", "files_of"]
+__all__ = [
+    "FEWEST",
+    "Split",
+    "describe_ratio",
+    "describe_skew",
+    "digest",
+    "digest_of_files",
+    "digest_of_test",
+    "draw_split",
+    "files_of",
+    "hold_out",
+    "how_to_test",
+    "label_counts",
+    "skewed",
+    "stratified",
+    "too_few",
+]
 
 Indices = NDArray[np.int64]
+
+FEWEST = 5
+"""A class with fewer labelled items has too few to hold some out."""
+
+SKEWED = 3.0
+"""Ratio of the largest to the smallest class from which labels count as skewed."""
+
+CHANCE = 0.05
+"""Uneven labels are put down to chance if a random choice from equally frequent classes would be as uneven with more
+than this probability: 60 labels of 10 such classes are often 3 : 1."""
+
+NAMED = 2
+"""Number of classes with too few labels that are named one by one."""
 
 PIECE = 1024
 """Number of inputs read at a time for a digest: they may be in a file."""
@@ -45,6 +76,37 @@ def _positions(name: str, value: Any) -> Indices:
     if found.ndim != 1 or (len(found) and (found.dtype.kind != "i" or found.min() < 0)):
         raise ValueError(f"{name} has something else than positions")
     return found.astype(np.int64)
+
+
+def stratified(labels: NDArray[np.int64], share: float, seed: int, purpose: str) -> Indices:
+    """Sorted positions of ``share`` of the labelled items (rounded up), each class as near to its share as possible."""
+    known, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
+    exact = counts * share
+    take = np.floor(exact).astype(np.int64)
+    # Items lost by rounding down go to the classes with the largest remainders, the first among equals.
+    short = math.ceil(round(counts.sum() * share, 9)) - take.sum()
+    take[np.argsort(take - exact, kind="stable")[:short]] += 1
+    chosen = [np.zeros(0, dtype=np.int64)]
+    for label, n in zip(known.tolist(), take.tolist(), strict=True):
+        members = np.flatnonzero(labels == label)
+        chosen.append(members[permutation(len(members), seed, purpose, label)[:n]])
+    return np.sort(np.concatenate(chosen))
+
+
+def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
+    """A corpus whose test set is ``share`` of its labelled training items, drawn by seed.
+
+    A test set without labels is replaced: no run could be scored on it. Predefined folds lose the items held out, as
+    they lose validation items.
+    """
+    if corpus.is_testable:
+        raise UserError(f"test_share is {share}, but data set {corpus.name!r} brings its own test set: leave it 0")
+    train = corpus.train
+    testing = stratified(train.labels, share, seed, "test")
+    rest = np.setdiff1d(np.arange(len(train)), testing)
+    folds = tuple(np.searchsorted(rest, np.intersect1d(fold, rest)) for fold in corpus.folds)
+    # Not copied: of one's own pictures these may be more than the memory holds.
+    return Corpus(corpus.name, train.view(rest), train.view(testing), folds, corpus.skipped)
 
 
 def draw_split(
@@ -178,3 +240,91 @@ def _these(corpus: Corpus, positions: Indices, validating: Indices, labels: int 
     if missing:
         raise UserError(f"{what} has no label for class {train.classes[min(missing)]!r}: use labels of every class")
     return labelled
+
+
+def label_counts(dataset: Dataset, among: NDArray[np.int64] | None = None) -> dict[str, int]:
+    """The labelled items of each class that has any: of all, or of those ``among`` some positions."""
+    labels = dataset.labels if among is None else dataset.labels[among]
+    known, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
+    return {dataset.classes[label]: n for label, n in zip(known.tolist(), counts.tolist(), strict=True)}
+
+
+def skewed(counts: Collection[int]) -> bool:
+    """Whether the classes differ by the factor :data:`SKEWED` or more, and by more than chance (Pearson's χ²).
+
+    >>> skewed([12, 12, 3, 3]), skewed([3, 1])
+    (True, False)
+    """
+    if not _uneven(counts):
+        return False
+    from scipy.special import chdtrc
+
+    mean = sum(counts) / len(counts)
+    return bool(chdtrc(len(counts) - 1, sum((n - mean) ** 2 / mean for n in counts)) < CHANCE)
+
+
+def describe_ratio(counts: Collection[int]) -> str:
+    """The largest class to the smallest: '4.0 : 1'."""
+    return f"{max(counts) / min(counts):.1f} : 1"
+
+
+def describe_skew(counts: Mapping[str, int]) -> str | None:
+    """A remark on classes that differ by the factor :data:`SKEWED` or more, by chance or not; None if they do not.
+
+    >>> describe_skew({"cat": 12, "dog": 3})
+    'classes are 4.0 : 1: cat has 12 labelled items, dog 3'
+    """
+    if not _uneven(counts.values()):
+        return None
+    largest, smallest = (pick(counts, key=counts.__getitem__) for pick in (max, min))
+    return (
+        f"classes are {describe_ratio(counts.values())}: {largest} has {counts[largest]:,} labelled items, "
+        f"{smallest} {counts[smallest]:,}"
+    )
+
+
+def too_few(counts: Mapping[str, int]) -> str | None:
+    """A remark on the smallest class, if it has too few labels to hold some out; otherwise None.
+
+    >>> too_few({"cat": 12, "dog": 3})
+    'dog has 3 labelled items: too few to hold some out for testing'
+    """
+    if not counts or min(counts.values()) >= FEWEST:
+        return None
+    smallest = min(counts, key=counts.__getitem__)
+    return f"{smallest} has {counted(counts[smallest], 'labelled item')}: too few to hold some out for testing"
+
+
+def missing_labels(counts: Mapping[str, int]) -> str | None:
+    """What to label so that some items can be held out; None if there are enough.
+
+    >>> missing_labels({"cat": 12, "dog": 3, "owl": 1})
+    "label 2 more of 'dog' and 4 more of 'owl'"
+    """
+    few = {name: FEWEST - n for name, n in counts.items() if n < FEWEST}
+    if len(few) > NAMED:
+        return f"label at least {FEWEST} of each class ({len(few)} classes have fewer)"
+    return f"label {' and '.join(f'{n} more of {name!r}' for name, n in few.items())}" if few else None
+
+
+def _uneven(counts: Collection[int]) -> bool:
+    return len(counts) > 1 and max(counts) >= SKEWED * min(counts)
+
+
+def how_to_test(data: str, counts: Mapping[str, int]) -> str:
+    """What gives a run on ``data``, which had no test set, an accuracy; ``counts`` are the labelled items by class.
+
+    >>> how_to_test("pictures", {"cat": 12, "dog": 3})
+    "label 2 more of 'dog', or put labelled pictures into test/ beside train/"
+    >>> how_to_test("digits", {"zero": 178, "one": 182})
+    'train with --test-share 0.2'
+    """
+    first = missing_labels(counts) or "train with --test-share 0.2"
+    kind = Path(data).suffix.lower()
+    if data in sources:
+        return first
+    places = {
+        ".npz": "add labelled test items to the file",
+        ".csv": "list labelled pictures as test in a column 'split'",
+    }
+    return f"{first}, or {places.get(kind, 'put labelled pictures into test/ beside train/')}"

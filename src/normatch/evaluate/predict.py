@@ -17,9 +17,9 @@ from torch import Tensor
 
 from normatch.bars import counting
 from normatch.data import UNKNOWN, Files, Items, OnBad, Rows, find_images, find_items
-from normatch.data.ignored import find_ignored, say_ignored
+from normatch.data.dataset import Selected
+from normatch.data.folder import find_ignored, say_ignored
 from normatch.data.images.decode import fit_upright
-from normatch.data.selected import Selected
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.evaluate.metrics import agreement, named

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading
-from normatch.data.reading import DEFAULT
+from normatch.data.images import DEFAULT
 from normatch.device import Device
 from normatch.errors import UserError
 from normatch.evaluate.answers import (

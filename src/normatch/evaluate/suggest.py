@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Dataset, Reading
+from normatch.data.dataset import Inputs, Selected
 from normatch.data.folder import folder_of
+from normatch.data.images import DEFAULT
 from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
-from normatch.data.reading import DEFAULT
-from normatch.data.selected import Inputs, Selected
 from normatch.device import Device
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate.answers import must_be_the_same, read_answers

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from normatch.config import Config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, HostPool, Reading, sources
+from normatch.data.images import DEFAULT
 from normatch.data.images.cache import CacheError
-from normatch.data.reading import DEFAULT
 from normatch.device import Device, device_of
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers

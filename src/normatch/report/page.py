@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import normatch
 from normatch.config import flat, to_json
 from normatch.data import Reading
-from normatch.data.reading import DEFAULT
+from normatch.data.images import DEFAULT
 from normatch.device import Device
 from normatch.errors import UserError
 from normatch.evaluate.metrics import COLDEST, HOTTEST

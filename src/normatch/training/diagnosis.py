@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from normatch.data.balance import describe_ratio, skewed
+from normatch.data.split import describe_ratio, skewed
 from normatch.training.reference import MOST_ITEMS
 
 __all__ = ["NOT_FINITE", "Alarm", "Case", "Diagnosis", "History"]

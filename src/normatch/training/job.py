@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from normatch.augment import Views, check_kind
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
-from normatch.data.images import SIZES
-from normatch.data.reading import DEFAULT
-from normatch.data.selected import Inputs, pieces
+from normatch.data.dataset import Inputs, pieces
+from normatch.data.images import DEFAULT, SIZES
 from normatch.errors import UserError
 from normatch.methods import Batch, Method, Task, methods
 from normatch.nets import find_backbone, suitable_backbone

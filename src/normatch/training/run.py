@@ -12,8 +12,7 @@ import normatch
 from normatch.annotations import fits
 from normatch.config import Config, read_config, to_json
 from normatch.data import Corpus, Split
-from normatch.data.holdout import how_to_test
-from normatch.data.split import digest, digest_of_files, digest_of_test, files_of
+from normatch.data.split import digest, digest_of_files, digest_of_test, files_of, how_to_test
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import checked, kind_of, read_json, read_object, replacing, write_json
 from normatch.locks import take

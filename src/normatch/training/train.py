@@ -10,8 +10,8 @@ from torch import Tensor
 
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import Corpus, Reading, sources
-from normatch.data.balance import label_counts
-from normatch.data.reading import DEFAULT
+from normatch.data.images import DEFAULT
+from normatch.data.split import label_counts
 from normatch.errors import UserError
 from normatch.files import write_json
 from normatch.nets.model import logits, save_model
