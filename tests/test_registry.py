@@ -8,8 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from normatch.cli import main
 from normatch.errors import UserError
+from normatch.recipes import recipes
 from normatch.registry import Registry, _import_plugins
+
+
+@pytest.fixture
+def things() -> Registry[object]:
+    return Registry("thing", package="normatch.errors")
 
 
 @pytest.fixture
@@ -24,11 +31,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_plug_in_that_fails_is_an_error_at_every_call(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_that_fails_is_an_error_at_every_call(
+    folder: Path, things: Registry[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NORMATCH_PLUGINS", "late")
-    things: Registry[object] = Registry("thing", package="normatch.errors")
     for _ in range(2):
-        with pytest.raises(UserError, match="NORMATCH_PLUGINS names 'late', which cannot be imported"):
+        with pytest.raises(UserError, match="plug-in 'late' cannot be imported"):
             things.names()
     (folder / "late.py").write_text("")
     importlib.invalidate_caches()
@@ -37,27 +45,44 @@ def test_a_plug_in_that_fails_is_an_error_at_every_call(folder: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("named", "remedy"),
+    ("content", "why"),
     [
-        ("nowhere", "put its folder on Python's path, such as PYTHONPATH=FOLDER"),
-        ("here.nowhere", "put its folder on Python's path, such as PYTHONPATH=FOLDER"),
-        ("one,two", "separate names by spaces"),
-        ("broken", "mend it"),
+        (None, "ModuleNotFoundError: No module named 'broken'"),
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("{}['key']", "KeyError: 'key'"),
+        ("assert False", "AssertionError: AssertionError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ("raise RuntimeError('first\\nsecond')", "RuntimeError: first"),
     ],
 )
-def test_a_plug_in_that_cannot_be_imported_says_what_to_do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, named: str, remedy: str
+@pytest.mark.parametrize("by", ["variable", "entry point"])
+def test_a_plug_in_that_raises_anything_is_one_line(
+    by: str,
+    content: str | None,
+    why: str,
+    folder: Path,
+    things: Registry[object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("NORMATCH_PLUGINS", named)
-    (folder / "broken.py").write_text("import no_such_package\n")
-    with pytest.raises(
-        UserError, match=rf"NORMATCH_PLUGINS names '{named}', which cannot be imported \(.*\): {remedy}"
-    ):
-        Registry[object]("thing", package="normatch.errors").names()
+    if by == "variable":
+        monkeypatch.setenv("NORMATCH_PLUGINS", "broken")
+    else:
+        point = importlib.metadata.EntryPoint("broken", "broken", "normatch.plugins")
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    if content is not None:
+        (folder / "broken.py").write_text(content)
+    importlib.invalidate_caches()
+    with pytest.raises(UserError) as error:
+        things.names()
+    assert str(error.value).startswith(f"plug-in 'broken' cannot be imported ({why}")
+    monkeypatch.setattr(recipes, "_discovered", False)
+    assert main(["list", "recipes"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_unknown_name_says_which_there_are_and_which_is_close() -> None:
-    things: Registry[object] = Registry("thing", package="normatch.errors")
+def test_an_unknown_name_says_which_there_are_and_which_is_close(things: Registry[object]) -> None:
     things.add("fixmatch", object())
     with pytest.raises(UserError) as close:
         things.get("flexmatch")
@@ -81,8 +106,7 @@ def test_a_module_may_ask_for_names_while_it_is_discovered(folder: Path, monkeyp
     assert sys.modules["several.a"].found == ["a"]
 
 
-def test_a_definition_that_is_run_again_replaces_the_old_one() -> None:
-    things: Registry[object] = Registry("thing", package="normatch.errors")
+def test_a_definition_that_is_run_again_replaces_the_old_one(things: Registry[object]) -> None:
     cell = "@things.named('mine')\nclass Mine: ...\n"
     here, elsewhere = ({"__name__": name, "things": things} for name in ("notebook", "another"))
     exec(cell, here)
@@ -90,13 +114,8 @@ def test_a_definition_that_is_run_again_replaces_the_old_one() -> None:
     exec(cell, here)
     assert things.get("mine") is here["Mine"] is not first
     for other, where in ((cell, elsewhere), (cell.replace("Mine", "Yours"), here)):
-        with pytest.raises(ValueError, match="thing 'mine' is defined twice, in "):
+        with pytest.raises(UserError, match="thing 'mine' is defined twice, in "):
             exec(other, where)
-    assert things.get("mine") is here["Mine"]
-
-
-def test_things_without_a_name_of_their_own_are_not_redefined() -> None:
-    things: Registry[object] = Registry("thing", package="normatch.errors")
     things.add("path", Path("a"))
-    with pytest.raises(ValueError, match="thing 'path' is defined twice"):
+    with pytest.raises(UserError, match="thing 'path' is defined twice"):
         things.add("path", Path("b"))

@@ -2,13 +2,13 @@
 
 import abc
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     assert_all_finite,
@@ -42,27 +42,15 @@ __all__ = ["FixMatchClassifier", "NorMatchClassifier"]
 EPOCHS = 10
 """Number of epochs into which the steps of a fit are divided; the ramp of the flow's losses counts epochs."""
 
-
-@dataclass(frozen=True)
-class Defaults:
-    """Values that replace None in the constructor's parameters."""
-
-    steps: int
-    ratio: int
-    augment: AugmentConfig
+IMAGES, VECTORS = {"steps": 256, "ratio": 7}, {"steps": 300, "ratio": 3}
+"""What None means: for vectors chosen on validation samples of four data sets, among settings whose fit takes seconds;
+the steps of images on digits (docs/results.md)."""
 
 
-GREY = Defaults(steps=256, ratio=7, augment=AugmentConfig(flip=False))
-COLOUR = Defaults(steps=256, ratio=7, augment=AugmentConfig())
-VECTORS = Defaults(steps=300, ratio=3, augment=AugmentConfig(mix=0.5, mask=0.5))
-"""Those of vectors were chosen on validation items of four data sets, among settings whose fit takes seconds; the steps
-of images on digits (docs/results.md)."""
-
-
-def _defaults(train: Dataset) -> Defaults:
+def _augment(train: Dataset) -> AugmentConfig:
     if not train.is_images:
-        return VECTORS
-    return COLOUR if train.shape[0] == 3 else GREY
+        return AugmentConfig(mix=0.5, mask=0.5)
+    return AugmentConfig(flip=train.shape[0] == 3)  # grey images are often characters
 
 
 def _as_labels(y: Any) -> NDArray[Any]:
@@ -77,7 +65,7 @@ def _as_labels(y: Any) -> NDArray[Any]:
 
 
 def _must_be_marked(labels: list[Any]) -> None:
-    """Raise UserError if some labels of any type look like marks of unlabelled items, but are not the number −1."""
+    """Raise UserError if some labels look like marks of unlabelled samples, but are not the number −1."""
     for label in labels:
         if isinstance(label, str) and (not label.strip() or label.strip().lower() in NO_CLASS):
             raise UserError(
@@ -110,7 +98,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         ratio: int | None,
         lr: float,
         muon: float | None,
-        seed: int,
+        random_state: Any,
         device: Device,
     ) -> None:
         self.backbone = backbone
@@ -120,7 +108,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         self.ratio = ratio
         self.lr = lr
         self.muon = muon
-        self.seed = seed
+        self.random_state = random_state
         self.device = device
 
     @abc.abstractmethod
@@ -128,27 +116,11 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         """The method's settings, from the constructor's parameters."""
 
     def fit(self, X: Any, y: Any) -> "_Classifier":
-        """Train on the labelled items of ``X`` and learn from the others, where ``y`` is −1.
+        """Train on the labelled samples of ``X`` and learn from the others, where ``y`` is −1.
 
-        If y has fewer than two classes besides −1, then −1 is taken as a class too and no item is unlabelled, because
+        If y has fewer than two classes besides −1, then −1 is taken as a class too and no sample is unlabelled, because
         scikit-learn's two classes may be −1 and 1; a warning says so. Among strings it is an error.
-
-        A fit that fails, or is interrupted, leaves the estimator as it was.
         """
-        before = self._fitted()
-        try:
-            return self._fit(X, y)
-        except BaseException:
-            for name in self._fitted():
-                delattr(self, name)
-            self.__dict__.update(before)
-            raise
-
-    def _fitted(self) -> dict[str, Any]:
-        """The attributes that a fit has set."""
-        return {name: value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")}
-
-    def _fit(self, X: Any, y: Any) -> "_Classifier":
         inputs = self._inputs(X, reset=True)
         if y is None:
             raise UserError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -158,34 +130,35 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         if known.any() and not known.all() and len(np.unique(labels[known])) < 2:
             only = labels[known][0]
             if isinstance(only, str):
-                raise UserError(f"y holds only {only!r} besides {UNKNOWN}: label items of a second class")
+                raise UserError(f"y holds only {only!r} besides {UNKNOWN}: label samples of a second class")
             warnings.warn(
-                f"y holds only {only!s} besides {UNKNOWN}: {UNKNOWN} is taken as a class, and no item as unlabelled; "
-                f"label items of a second class if {UNKNOWN} means unlabelled, or give the class another number",
+                f"y holds only {only!s} besides {UNKNOWN}: {UNKNOWN} is taken as a class, and no sample as unlabelled; "
+                f"label samples of a second class if {UNKNOWN} means unlabelled, or give the class another number",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
             known = np.ones(len(labels), dtype=bool)
         if not known.any():
             raise UserError("y holds no label: mark only what is unlabelled with -1")
         check_classification_targets(labels[known])
-        self.classes_, codes = np.unique(labels[known], return_inverse=True)
+        classes, codes = np.unique(labels[known], return_inverse=True)
         targets = np.full(len(labels), UNKNOWN, dtype=np.int64)
         targets[known] = codes
-        train = Dataset(inputs, targets, tuple(map(str, self.classes_.tolist())))
+        train = Dataset(inputs, targets, tuple(map(str, classes.tolist())))
         loop = Loop(prepare(self._config(train), Corpus("arrays", train)))
         with loop.job.runtime.scope():
             loop.run(Silent(), quiet, None)
-            model = loop.step.ema.model
-            self.predictor_ = Predictor(model)
-            self.n_iter_ = loop.step.done
-            self.transduction_ = np.where(known, labels, self.predict(X))
-        model.cpu()  # only now: a GPU predicts all of X in no time
+            predictor = Predictor(loop.step.ema.model)
+            predicted = classes[predictor.predict_proba(inputs).argmax(1)]
+        predictor.model.cpu()  # only now: a GPU predicts all of X in no time
+        # Only now: a fit that fails leaves an earlier one as it was.
+        self.classes_, self.predictor_, self.n_iter_ = classes, predictor, loop.step.done
+        self.transduction_ = np.where(known, labels, predicted)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """(N, K) probabilities, columns in the order of ``classes_``."""
-        check_is_fitted(self)
+        check_is_fitted(self, "predictor_")
         return self.predictor_.predict_proba(self._inputs(X, reset=False))
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -194,7 +167,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         return np.asarray(self.classes_[p.argmax(1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of the items with a known class that are predicted right; those where ``y`` is −1 do not count.
+        """Share of the samples with a known class that are predicted right; those where ``y`` is −1 do not count.
 
         If −1 is one of ``classes_``, every class is known.
         """
@@ -202,15 +175,18 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         check_consistent_length(predicted, labels, sample_weight)
         known = np.asarray(labels != UNKNOWN) | (UNKNOWN in self.classes_.tolist())
         if not known.any():
-            raise UserError("y holds no label to score: give items whose class is known, or leave the unlabelled out")
+            raise UserError("y holds no label to score: give samples whose class is known")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(labels[known], predicted[known], sample_weight=weight))
 
     def _config(self, train: Dataset) -> Config:
-        defaults = _defaults(train)
-        steps = defaults.steps if self.steps is None else self.steps
+        defaults = IMAGES if train.is_images else VECTORS
+        steps = defaults["steps"] if self.steps is None else self.steps
         backbone = suitable_backbone(train.shape) if self.backbone == "auto" else self.backbone
         muon = muon_rate(self._method, backbone, steps) if self.muon is None else self.muon
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):  # scikit-learn's other two: None and a RandomState
+            seed = int(check_random_state(seed).randint(2**31 - 1))
         return Config(
             name=type(self).__name__,
             data="arrays",
@@ -218,16 +194,16 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             method=self._method,
             settings=self._settings(train),
             backbone=self.backbone,
-            augment=self.augment or defaults.augment,
+            augment=self.augment or _augment(train),
             steps=steps,
             epoch=max(1, steps // EPOCHS),
             batch=self.batch,
-            ratio=defaults.ratio if self.ratio is None else self.ratio,
+            ratio=defaults["ratio"] if self.ratio is None else self.ratio,
             optim=OptimConfig(lr=self.lr, muon=muon),
             ema=0.99,
             ema_ramp=True,
             norm_momentum=0.1,
-            seed=self.seed,
+            seed=seed,
             device=self.device,
         )
 
@@ -253,7 +229,7 @@ class NorMatchClassifier(_Classifier):
     """NorMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D).
 
     ``y`` is −1 where the class is not known. Fitted attributes: ``classes_``, ``transduction_`` (the label of each
-    item, given or predicted), ``n_features_in_``. Run fits in parallel processes, not in threads: these would share
+    sample, given or predicted), ``n_features_in_``. Run fits in parallel processes, not in threads: these would share
     torch's random generator.
 
     Parameters
@@ -261,12 +237,13 @@ class NorMatchClassifier(_Classifier):
     num_weight: λ, the weight of the flow's likelihood of unlabelled features (eq. 10).
     consensus: weight of a pseudo-label on which the classifiers disagree: their least confidence ("min") or 0 ("drop").
     alignment: distribution alignment, which makes all classes equally frequent; None is on, unless the labels are
-        3 : 1 or more and chance does not explain it.
+        3 : 1 or more, which a random draw does not explain.
     backbone: the network; "auto" picks one that suits the shape of the data.
     augment: the views; None is crops, RandAugment and cutout for images (flips for colour images only), and noise,
         mixing and masking for vectors.
     steps, ratio: as in :class:`normatch.Config`; None is 256 and 7 for images, 300 and 3 for vectors.
-    batch, lr, seed, device: as in :class:`normatch.Config`.
+    batch, lr, device: as in :class:`normatch.Config`.
+    random_state: seed of labels, weights, batches and views; None and a RandomState draw one.
     muon: Muon's learning rate for convolutions; None is one that suits the steps, 0 is SGD for them too.
     """
 
@@ -284,10 +261,10 @@ class NorMatchClassifier(_Classifier):
         ratio: int | None = None,
         lr: float = 0.06,
         muon: float | None = None,
-        seed: int = 0,
+        random_state: Any = 0,
         device: Device = "auto",
     ) -> None:
-        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, seed, device)
+        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
         self.num_weight = num_weight
         self.consensus = consensus
         self.alignment = alignment
@@ -305,7 +282,7 @@ class FixMatchClassifier(_Classifier):
     Parameters
     ----------
     threshold: least confidence at which a pseudo-label is used.
-    backbone, augment, steps, batch, ratio, lr, muon, seed, device: as in :class:`NorMatchClassifier`.
+    backbone, augment, steps, batch, ratio, lr, muon, random_state, device: as in :class:`NorMatchClassifier`.
     """
 
     _method = "fixmatch"
@@ -320,10 +297,10 @@ class FixMatchClassifier(_Classifier):
         ratio: int | None = None,
         lr: float = 0.06,
         muon: float | None = None,
-        seed: int = 0,
+        random_state: Any = 0,
         device: Device = "auto",
     ) -> None:
-        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, seed, device)
+        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
         self.threshold = threshold
 
     def _settings(self, train: Dataset) -> Settings:

@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from normatch.errors import UserError
+from normatch.errors import UserError, reason
 
 __all__ = ["FROM_A_PLUG_IN", "Registry"]
 
@@ -97,16 +97,11 @@ def _is_redefined(old: object, new: object) -> bool:
 @functools.cache
 def _import_plugins() -> None:
     """Import the modules named by ``$NORMATCH_PLUGINS`` (separated by spaces) and by installed packages."""
-    for name in os.environ.get("NORMATCH_PLUGINS", "").split():
+    modules = dict.fromkeys(os.environ.get("NORMATCH_PLUGINS", "").split(), "put its folder on PYTHONPATH")
+    modules |= {point.module: "uninstall it" for point in importlib.metadata.entry_points(group=PLUGINS)}
+    for name, remedy in modules.items():
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            absent = isinstance(error, ModuleNotFoundError) and error.name in (name, name.split(".")[0])
-            remedy = "put its folder on Python's path, such as PYTHONPATH=FOLDER" if absent else "mend it"
-            remedy = "separate names by spaces" if "," in name else remedy
-            raise UserError(f"NORMATCH_PLUGINS names {name!r}, which cannot be imported ({error}): {remedy}") from error
-    for point in importlib.metadata.entry_points(group=PLUGINS):
-        try:
-            point.load()
-        except ImportError as error:
-            raise UserError(f"plug-in {point.value!r} cannot be imported ({error}): fix or uninstall it") from error
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything
+            why = f"{type(error).__name__}: {reason(error)}"
+            raise UserError(f"plug-in {name!r} cannot be imported ({why}): fix it, or {remedy}") from error

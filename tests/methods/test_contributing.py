@@ -157,5 +157,5 @@ def test_the_contract_tests_take_the_example_backbone(data_and_net: Path) -> Non
 def test_a_plug_in_that_is_not_there_is_named(tmp_path: Path) -> None:
     listed = run(tmp_path, "nomodule", "list", "methods")
     assert listed.returncode == 2
-    assert listed.stderr.startswith("normatch: NORMATCH_PLUGINS names 'nomodule', which cannot be imported")
+    assert listed.stderr.startswith("normatch: plug-in 'nomodule' cannot be imported")
     assert listed.stderr.count("\n") == 1
