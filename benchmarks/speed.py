@@ -20,7 +20,7 @@ from typing import Any
 from normatch import recipes
 from normatch.config import Config
 from normatch.files import read_json, write_json
-from normatch.methods.parts.passes import Passes
+from normatch.methods.parts.weak_to_strong import Passes
 from normatch.training.bench import bench, describe
 from normatch.training.machine import circumstances
 from normatch.training.progress import Lines

@@ -27,7 +27,7 @@ from normatch.evaluate.score import score_run
 from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import Group, OptimConfig
-from normatch.nets import ImageShapes, backbones
+from normatch.nets import backbones
 from normatch.nets.backbone import Backbone, BackboneSpec
 from normatch.training import Job, Loop, Run, prepare, train
 from tests.data.original_formats import save_png
@@ -434,7 +434,7 @@ def test_muon_is_for_networks_and_methods_that_have_it_and_up_to_the_user(
         def groups(self, optim: OptimConfig) -> list[Group]:
             return [Group(list(self.parameters()), "adamw", 1e-3, 0.0)]
 
-    flat = BackboneSpec("without-convolutions", "", ImageShapes(8, 64), lambda shape, momentum: Flat())
+    flat = BackboneSpec("without-convolutions", "", (8, 64), lambda shape, momentum: Flat())
     monkeypatch.setattr(backbones, "_things", backbones._things | {"without-convolutions": flat})
     others = {"all-by-adamw": AllByAdamW, "grouped-as-ours": GroupedAsOurs}
     monkeypatch.setattr(methods, "_things", methods._things | others)

@@ -29,10 +29,6 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
     changed = Config(settings=NorMatchSettings(passes="shared", consensus="drop"))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="shared")
     assert changed.replace(method="supervised").settings == Settings()
-    of_alignment = Config(settings=NorMatchSettings(alignment_batches=64))
-    assert of_alignment.replace(method="fixmatch").settings == FixMatchSettings()
-    on = Config(method="fixmatch", settings=FixMatchSettings(alignment=True, alignment_batches=64))
-    assert on.replace(method="normatch").settings == NorMatchSettings(alignment_batches=64)
 
 
 @pytest.mark.parametrize(

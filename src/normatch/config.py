@@ -153,16 +153,13 @@ class Config:
         """A copy with some fields changed.
 
         With a new method come its default settings, except that a setting which both methods have and which differs
-        from the old method's default is carried over: a recipe's choice holds for all methods compared on it. One that
-        would have no effect there is not.
+        from the old method's default is carried over: a recipe's choice holds for all methods compared on it.
         """
         if changes.get("method", self.method) != self.method and "settings" not in changes:
             wanted = methods.get(changes["method"]).Settings
             names, default = {f.name for f in dataclasses.fields(wanted)}, type(self.settings)()
             kept = {name: v for name, v in vars(self.settings).items() if name in names and v != getattr(default, name)}
-            settings = wanted(**kept)
-            off = [name for name, other in wanted.needs.items() if not getattr(settings, other)]
-            changes["settings"] = wanted(**{name: value for name, value in kept.items() if name not in off})
+            changes["settings"] = wanted(**kept)
         return dataclasses.replace(self, **changes)
 
 

@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.flow import NormalizingFlowClassifier
-from normatch.methods.parts.consensus import Consensus
+from normatch.methods.parts.consensus import AuxiliaryOutput, Consensus
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
 from tests.conftest import make_batch, make_method
 
@@ -29,7 +29,7 @@ def test_labelled_loss() -> None:
     np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
 
 
-def test_pseudo_loss_averages_over_all_items() -> None:
+def test_pseudo_loss_averages_over_all_samples() -> None:
     expected = sum(WEIGHT[i] * -(TARGET[i] * log_softmax(LOGITS)[i]).sum() for i in range(7)) / 7
     got = pseudo_loss(*(torch.from_numpy(x) for x in (LOGITS, TARGET, WEIGHT)))
     np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
@@ -77,6 +77,31 @@ def numpy_log_joint(flow: NormalizingFlowClassifier, z: torch.Tensor) -> tuple[F
     d = latent.shape[1]
     squared = ((latent[:, None] - means) ** 2).sum(2) / scales**2
     return weights - 0.5 * (squared + d * np.log(2 * np.pi)) - d * np.log(scales), logdet
+
+
+@pytest.mark.parametrize("confidences", [(0.9, 0.6), (0.6, 0.9)])
+def test_the_auxiliary_confidence_is_that_of_the_least_confident_classifier(confidences: tuple[float, float]) -> None:
+    outputs = [output(confidence) for confidence in confidences]
+    _, _, least = Consensus(torch.nn.ModuleList()).weigh(torch.tensor([[0.7, 0.3]]), outputs)
+    assert least.tolist() == pytest.approx([0.6])
+
+
+def output(confidence: float, log_prob: float | None = -4.0) -> AuxiliaryOutput:
+    """That of a classifier which gives the first of two classes this probability."""
+    logits = torch.tensor([[confidence, 1 - confidence]]).log()
+    return AuxiliaryOutput(logits, logits, None if log_prob is None else torch.tensor([log_prob]))
+
+
+def test_two_flows_learn_as_published() -> None:
+    """The mean of their cross-entropies, and NUM of the first alone."""
+    two, none = [output(0.9, -4.0), output(0.6, -7.0)], [output(0.9, None)]
+    pseudo = torch.tensor([[0.7, 0.3]]), torch.tensor([0.5])
+    consensus = Consensus(torch.nn.ModuleList())
+    losses = consensus.losses(two, torch.tensor([1]), 0.1, pseudo)
+    assert losses["auxiliary"].item() == pytest.approx(-(np.log(0.1) + np.log(0.4)) / 2)
+    assert losses["density"].item() == pytest.approx(0.4)
+    assert losses["auxiliary_pseudo"].item() == pytest.approx(-0.5 * (np.log(0.9) + np.log(0.6)) / 2)
+    assert set(consensus.losses(none, torch.tensor([1]), 0.1)) == {"auxiliary"}
 
 
 def test_auxiliary_losses() -> None:

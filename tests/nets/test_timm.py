@@ -129,7 +129,7 @@ def test_wrong_names_and_sizes(stand_in: SimpleNamespace) -> None:
         create_backbone("timm-scratch:", (3, 32, 32))
     with pytest.raises(UserError, match=r"fixed does not take images of shape .* \(.*\): set image_size to 16"):
         create_backbone("timm-scratch:fixed", (3, 32, 32))
-    with pytest.raises(UserError, match=r"'timm:tiny' does not take items of shape \(64,\), only images"):
+    with pytest.raises(UserError, match=r"'timm:tiny' does not take samples of shape \(64,\), only images"):
         create_backbone("timm:tiny", (64,))
     with pytest.raises(UserError, match=r"unknown backbone 'tim:tiny'"):
         create_backbone("tim:tiny", (3, 32, 32))

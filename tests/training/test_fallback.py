@@ -99,15 +99,15 @@ def test_a_step_that_cannot_be_captured(
 def test_a_step_that_is_compiled_in_pieces_says_so(
     config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: bool
 ) -> None:
-    compile_, believe = torch.compile, NorMatch.believe
+    compile_, predict = torch.compile, NorMatch.predict
 
     def in_pieces(self: NorMatch, z_weak: Tensor) -> Tensor:
         if broken:
             torch._dynamo.graph_break()
-        return believe(self, z_weak)
+        return predict(self, z_weak)
 
     torch.compiler.reset()
-    monkeypatch.setattr(NorMatch, "believe", in_pieces)
+    monkeypatch.setattr(NorMatch, "predict", in_pieces)
     monkeypatch.setattr(torch, "compile", lambda function, **_: compile_(function, backend="eager", dynamic=False))
     monkeypatch.setattr(normatch.training.step, "capture", lambda work: SimpleNamespace(replay=work))
     _, runtime = result(config, capture=True)

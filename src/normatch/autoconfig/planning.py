@@ -190,7 +190,7 @@ def _must_be_possible(config: Config) -> None:
             suitable_backbone(shapes[1])
         elif not any(backbone.supports(shape) for shape in shapes):
             raise UserError(
-                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.shapes}: "
+                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.takes}: "
                 "choose another of the two"
             )
 

@@ -126,10 +126,10 @@ def choose_test_share(choices: Choices, corpus: Corpus) -> None:
 
 
 def choose_alignment(choices: Choices, corpus: Corpus, split: Split) -> None:
-    """Turn alignment off where the labels are skewed: most likely the items are too. Not if its batches are given."""
+    """Turn alignment off where the labels are skewed: most likely the items are too. Not if it is given."""
     counts = label_counts(corpus.train, split.labelled).values()
-    aligned_by = choices.fixed & {"settings.alignment", "settings.alignment_batches"}
-    if getattr(choices.config.settings, "alignment", False) and not aligned_by and skewed(counts):
+    aligned = getattr(choices.config.settings, "alignment", False)
+    if aligned and "settings.alignment" not in choices.fixed and skewed(counts):
         why = (
             f"labels to learn from are {describe_ratio(counts)}, and alignment makes all classes equally frequent; "
             "--settings.alignment if the unlabelled items are balanced"

@@ -101,11 +101,6 @@ class Embedding(NamedTuple):
 class Settings:
     """The settings of a method; each method subclasses this."""
 
-    needs: ClassVar[dict[str, str]] = {}
-    """Maps a setting to the on/off setting without which it has no effect. When a config changes to this method, such a
-    setting is not carried over if the other is off. A subclass that adds entries repeats its parent's:
-    ``{**Parent.needs, …}``."""
-
     def check(self) -> None:
         """Raise UserError if a setting is invalid or contradicts another."""
 

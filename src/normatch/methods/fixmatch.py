@@ -21,7 +21,6 @@ class FixMatchSettings(WeakToStrongSettings):
     """Least probability at which a pseudo-label is used."""
 
     def check(self) -> None:
-        super().check()
         if not 0 <= self.threshold <= 1:
             raise UserError(f"settings.threshold is {self.threshold}: give a probability from 0 to 1")
 

@@ -22,7 +22,7 @@ __all__ = ["NorMatch", "NorMatchSettings"]
 
 @dataclass(frozen=True)
 class NorMatchSettings(WeakToStrongSettings):
-    """The settings that the paper ablates, with its defaults; two it does not have; the flow; deviations found in the
+    """The settings that the paper ablates, with its defaults; two that it does not have; the flow; deviations of the
     published code."""
 
     pseudo_label: Literal["soft", "onehot"] = "soft"
@@ -32,7 +32,8 @@ class NorMatchSettings(WeakToStrongSettings):
     consensus: Literal["min", "drop"] = "min"
     """Weight of a pseudo-label without consensus: the least confidence (eq. 3), or 0 (the variant of Table 1)."""
     auxiliary: Literal["nfc", "mlp", "nfc+nfc"] = "nfc"
-    """The auxiliary classifier: a flow, the paper's softmax MLP (Table 2), or two flows (Table 4)."""
+    """The auxiliary classifier: a flow, the paper's softmax MLP (Table 2), or two flows, of which the
+    first alone has NUM (Table 4)."""
     head: Literal["softmax", "nfc"] = "softmax"
     """The classifier that predicts (Table 2)."""
     stop_gradient: bool = True
@@ -68,7 +69,6 @@ class NorMatchSettings(WeakToStrongSettings):
     """Never zero the gradients of the mixture, nor clip them, as the published code does by mistake."""
 
     def check(self) -> None:
-        super().check()
         for name in ("num_weight", "flow_lr", "flow_ramp"):
             if getattr(self, name) < 0:
                 raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
@@ -79,25 +79,11 @@ class NorMatchSettings(WeakToStrongSettings):
             raise UserError(
                 f"settings.decide_after is {self.decide_after}: give a share of the run, above 0 and up to 1"
             )
-        if self.pseudo_label == "onehot" and self.decide_after != 1:
-            raise UserError(
-                f"settings.decide_after is {self.decide_after}, but pseudo-labels are one-hot from the start: "
-                "choose pseudo_label 'soft', or a decide_after of 1"
-            )
         if not self.stop_gradient and self.passes == "shared":
             raise UserError(
                 "settings.stop_gradient is off with settings.passes 'shared', which keeps no gradients of weak views: "
                 "choose passes 'joint'"
             )
-        if self.auxiliary == "mlp":
-            # The likelihood is that of auxiliary flows alone.
-            of_any_flow = ("flow_hidden", "means", "flow_dropout", "accumulate_mixture")
-            for name in ("num_weight", *(of_any_flow if self.head == "softmax" else ())):
-                if getattr(self, name) != getattr(NorMatchSettings, name):
-                    raise UserError(
-                        f"settings.{name} is {getattr(self, name)}, but there is no flow that it would affect: "
-                        "choose auxiliary 'nfc', or leave it out"
-                    )
 
 
 @methods.named("normatch")
@@ -133,7 +119,7 @@ class NorMatch(WeakToStrong):
     def forward(self, batch: Batch) -> Outcome:
         self._set_dropout(batch.step)
         z_labelled, z_weak, z_strong = self.embed(batch)
-        p = self.believe(z_weak)
+        p = self.predict(z_weak)
         outputs = self.consensus.outputs(z_labelled, z_weak)
         tau, agree, auxiliary_confidence = self.consensus.weigh(p, outputs)
         target, weight = self._decide(p, tau, batch.step)
@@ -168,7 +154,7 @@ class NorMatch(WeakToStrong):
         if settings.head == "nfc":
             classifiers.append(self.model.head)
         groups = sgd_and_adamw(self.parameters(), classifiers, optim, settings.flow_lr, settings.flow_clip)
-        if not settings.accumulate_mixture:
+        if not (settings.accumulate_mixture and self.flows):
             return groups
         mixture = [p for flow in self.flows for p in flow.mixture.parameters()]
         apart = {id(p) for p in mixture}

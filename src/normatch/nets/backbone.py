@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol
 
 from torch import nn
 
@@ -13,9 +12,6 @@ __all__ = [
     "SMALL",
     "Backbone",
     "BackboneSpec",
-    "ImageShapes",
-    "Shapes",
-    "VectorShapes",
     "backbones",
     "create_backbone",
     "families",
@@ -29,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 class Backbone(nn.Module):
-    """A module that turns a batch of items of one shape into features (N, ``features``), the input of the heads.
+    """A module that turns a batch of samples of one shape into features (N, ``features``), the input of the heads.
 
     Arguments:
         features: The width of the output.
@@ -49,50 +45,6 @@ class Backbone(nn.Module):
         """
 
 
-class Shapes(Protocol):
-    """The shapes of an item that a backbone takes: test with ``in``, describe with ``str``."""
-
-    def __contains__(self, shape: object) -> bool: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageShapes:
-    """Images (C, H, W) with a number of channels among ``channels`` and both sides within a range.
-
-    >>> (3, 32, 32) in ImageShapes(16, 64), (3, 8, 8) in ImageShapes(16, 64)
-    (True, False)
-    """
-
-    smallest: int
-    largest: int
-    channels: tuple[int, ...] = (1, 3)
-
-    def __contains__(self, shape: object) -> bool:
-        if not isinstance(shape, tuple) or len(shape) != 3:
-            return False
-        channels, *sides = shape
-        return channels in self.channels and all(self.smallest <= side <= self.largest for side in sides)
-
-    def __str__(self) -> str:
-        channels = " or ".join(map(str, self.channels))
-        return f"images (C, H, W) of {channels} channels with sides of {self.smallest} to {self.largest} pixels"
-
-
-@dataclasses.dataclass(frozen=True)
-class VectorShapes:
-    """Feature vectors (D,) of at least one number.
-
-    >>> (64,) in VectorShapes(), (1, 8, 8) in VectorShapes()
-    (True, False)
-    """
-
-    def __contains__(self, shape: object) -> bool:
-        return isinstance(shape, tuple) and len(shape) == 1 and shape[0] >= 1
-
-    def __str__(self) -> str:
-        return "feature vectors (D,)"
-
-
 @dataclasses.dataclass(frozen=True)
 class BackboneSpec:
     """The name, description and constructor of a backbone.
@@ -100,11 +52,12 @@ class BackboneSpec:
     Arguments:
         name: The name in configs.
         summary: One line for ``normatch list backbones``.
-        shapes: The shapes of one item that it takes.
+        sides: The smallest and largest side, in pixels, of the images (C, H, W) that it takes, in grey or colour; None
+            if it takes feature vectors (D,).
         build: Builds it for a shape and a batch-norm momentum.
         norm_momentum: The default batch-norm momentum (the weight of the newest batch, as in torch).
-        partial: Whether ``forward`` takes ``learning``: only the first that many items are back-propagated. The others
-            count in the batch statistics, but their share of the backward pass is saved.
+        partial: Whether ``forward`` takes ``learning``: only the first that many samples are back-propagated. The
+            others count in the batch statistics, but their share of the backward pass is saved.
         statistics: Returns the mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights
             expect; None if it starts from random weights, so that the statistics of the data are used.
         muon: Whether its convolutions are trained by Muon where nobody chose (runs on one's own pictures, estimators).
@@ -112,7 +65,7 @@ class BackboneSpec:
 
     name: str
     summary: str
-    shapes: Shapes
+    sides: tuple[int, int] | None
     build: Callable[[Shape, float], Backbone]
     norm_momentum: float = 0.1
     partial: bool = False
@@ -120,8 +73,18 @@ class BackboneSpec:
     muon: bool = False
 
     def supports(self, shape: Shape) -> bool:
-        """Whether it takes items of this shape: (C, H, W) or (D,)."""
-        return shape in self.shapes
+        """Whether it takes samples of this shape: (C, H, W) or (D,)."""
+        if self.sides is None:
+            return len(shape) == 1 and shape[0] >= 1
+        least, most = self.sides
+        return len(shape) == 3 and shape[0] in (1, 3) and all(least <= side <= most for side in shape[1:])
+
+    @property
+    def takes(self) -> str:
+        """The samples that it takes, in words."""
+        if self.sides is None:
+            return "feature vectors (D,)"
+        return "images (C, H, W) of 1 or 3 channels with sides of {} to {} pixels".format(*self.sides)
 
 
 TINY = 16
@@ -137,7 +100,7 @@ families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbone
 
 
 def register(spec: BackboneSpec) -> None:
-    """Adds a backbone under its name; the modules of ``nets/zoo`` call it when they are imported."""
+    """Adds a backbone under its name; the modules of ``nets`` call it when they are imported."""
     backbones.add(spec.name, spec)
 
 
@@ -148,7 +111,7 @@ def find_backbone(name: str) -> BackboneSpec:
 
 
 def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
-    """The name of the backbone for items of this shape.
+    """The name of the backbone for samples of this shape.
 
     Small images do not get the paper's, which is less accurate after a short run (docs/results.md). ``quick`` is for a
     machine without a GPU: small images then get a small network.
@@ -164,28 +127,28 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
         order = ("quick-resnet", "resnet-18", "small-wide", "mlp")
     found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
     if found is None:
-        takes = "; ".join(f"{name} {backbones.get(name).shapes}" for name in order)
+        takes = "; ".join(f"{name} {backbones.get(name).takes}" for name in order)
         remedy = "resize them, or set image_size" if len(shape) == 3 else "give vectors of at least one number"
-        raise UserError(f"no backbone takes items of shape {shape}: {remedy} ({takes})")
+        raise UserError(f"no backbone takes samples of shape {shape}: {remedy} ({takes})")
     return found
 
 
 def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
-    """The spec of the backbone ``name``; UserError if it does not take items of this shape."""
+    """The spec of the backbone ``name``; UserError if it does not take samples of this shape."""
     spec = find_backbone(name)
     if not spec.supports(shape):
         fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
         remedy = f"choose {' or '.join(fitting)}" if fitting else "no backbone takes it: resize the images"
-        raise UserError(f"backbone {name!r} does not take items of shape {shape}, only {spec.shapes}; {remedy}")
+        raise UserError(f"backbone {name!r} does not take samples of shape {shape}, only {spec.takes}; {remedy}")
     return spec
 
 
 def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None) -> Backbone:
-    """Builds the backbone ``name`` for items of ``shape``, with weights drawn from torch's global generator.
+    """Builds the backbone ``name`` for samples of ``shape``, with weights drawn from torch's global generator.
 
     Arguments:
         name: One of ``backbones.names()``, or ``FAMILY:NAME``, whose pretrained weights are not loaded here.
-        shape: The shape of one item, (C, H, W) or (D,).
+        shape: The shape of one sample, (C, H, W) or (D,).
         norm_momentum: The batch-norm momentum instead of the backbone's default; ignored without batch norm.
 
     Example:

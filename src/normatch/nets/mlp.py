@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from normatch.nets.backbone import Backbone, BackboneSpec, VectorShapes, register
+from normatch.nets.backbone import Backbone, BackboneSpec, register
 
 __all__ = ["MLP", "Linear"]
 
@@ -53,7 +53,7 @@ register(
     BackboneSpec(
         name="mlp",
         summary="two hidden layers for feature vectors, 128 features",
-        shapes=VectorShapes(),
+        sides=None,
         build=lambda shape, momentum: MLP(shape[0], norm_momentum=momentum),
     ),
 )
@@ -61,7 +61,7 @@ register(
     BackboneSpec(
         name="linear",
         summary="no hidden layer: the feature vectors themselves, for features made elsewhere",
-        shapes=VectorShapes(),
+        sides=None,
         build=lambda shape, momentum: Linear(shape[0]),
     ),
 )

@@ -26,6 +26,7 @@ from normatch.nets import create_backbone
 
 __all__ = [
     "HeadSpec",
+    "LinearHead",
     "Model",
     "ModelSpec",
     "Normalise",
@@ -66,8 +67,8 @@ class HeadSpec:
             return NormalizingFlowClassifier(dim, classes, self.layers, self.hidden, self.means, self.dropout)
         if self.kind == "mlp":
             hidden = [m for _ in range(self.layers - 1) for m in (nn.Linear(dim, dim), nn.ReLU(), nn.BatchNorm1d(dim))]
-            return nn.Sequential(*hidden, _linear(dim, classes))
-        return _linear(dim, classes)
+            return nn.Sequential(*hidden, LinearHead(dim, classes))
+        return LinearHead(dim, classes)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Model(nn.Module):
         self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
 
     def features(self, x: Tensor, learning: int | None = None) -> Tensor:
-        """Features (N, D); only the first ``learning`` items are back-propagated, if given (BackboneSpec.partial)."""
+        """Features (N, D); only the first ``learning`` samples are back-propagated, if given (BackboneSpec.partial)."""
         x = self.normalise(x)
         z: Tensor = self.backbone(x) if learning is None else self.backbone(x, learning)
         return z
@@ -166,11 +167,18 @@ class Model(nn.Module):
         return Outputs(p, logits.float().softmax(1) if self.has_auxiliary_flow else None, log_density)
 
 
-def _linear(dim: int, classes: int) -> nn.Linear:
-    layer = nn.Linear(dim, classes)
-    nn.init.xavier_normal_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
+class LinearHead(nn.Linear):
+    """Class logits in the precision of the weights, also under autocast: rounded to bfloat16, about one prediction in a
+    hundred would have two equal largest logits."""
+
+    def __init__(self, dim: int, classes: int) -> None:
+        super().__init__(dim, classes)
+        nn.init.xavier_normal_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, z: Tensor) -> Tensor:
+        with torch.autocast(z.device.type, enabled=False):
+            return super().forward(z.to(self.weight.dtype))
 
 
 class Splittable(Protocol):

@@ -1,8 +1,8 @@
-"""A pass through a network in which only the first items of a batch learn.
+"""A pass through a network in which only the first samples of a batch learn.
 
 A network that is written for parts of a batch runs both ways. One part is the ordinary pass. Of two, the first is
 back-propagated and the second is not, which saves its share of the backward pass; both are normalised by the statistics
-of all items.
+of all samples.
 """
 
 import math
@@ -15,11 +15,11 @@ from torch.nn.functional import batch_norm
 __all__ = ["Parts", "each", "join", "normalise", "parts_of"]
 
 Parts = tuple[Tensor, ...]
-"""The items of a batch in order: all of them, or those that learn and those that do not."""
+"""The samples of a batch in order: all of them, or those that learn and those that do not."""
 
 
 def parts_of(x: Tensor, learning: int | None) -> Parts:
-    """The first ``learning`` items and the others, or one part if all learn."""
+    """The first ``learning`` samples and the others, or one part if all learn."""
     return (x,) if learning is None or learning == len(x) else (x[:learning], x[learning:].detach())
 
 
@@ -38,10 +38,10 @@ def each(layer: Callable[[Tensor], Tensor], parts: Parts) -> Parts:
 
 
 def normalise(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
-    """Batch norm with the statistics of all items, of which only the first part gets a gradient.
+    """Batch norm with the statistics of all samples, of which only the first part gets a gradient.
 
-    In the forward pass this is batch norm. For the backward pass, the learning items are normalised by their own
-    statistics, then shifted and scaled by constants to those of all items. If the statistics were constants instead,
+    In the forward pass this is batch norm. For the backward pass, the learning samples are normalised by their own
+    statistics, then shifted and scaled by constants to those of all samples. If the statistics were constants instead,
     the gradient would not be orthogonal to scaling x, and weights would drift (benchmarks/NOTES.md).
     """
     if len(parts) == 1 or not norm.training:
@@ -70,10 +70,10 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_both(
-    variance: Tensor, mean: Tensor, items: int, variance_2: Tensor, mean_2: Tensor, items_2: int
+    variance: Tensor, mean: Tensor, samples: int, variance_2: Tensor, mean_2: Tensor, samples_2: int
 ) -> tuple[Tensor, Tensor]:
     """The variance and mean of two sets together."""
-    share = items / (items + items_2)
+    share = samples / (samples + samples_2)
     between = share * (1 - share) * (mean - mean_2).square()
     return (
         share * variance + (1 - share) * variance_2 + between,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, max_pool2d
 
-from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.backbone import Backbone, BackboneSpec, register
 from normatch.nets.partial import Parts, each, join, normalise, parts_of
 
 __all__ = ["QuickResNet"]
@@ -83,7 +83,7 @@ def _register(name: str, summary: str, widths: Sequence[int]) -> None:
         BackboneSpec(
             name=name,
             summary=summary,
-            shapes=ImageShapes(8, 64),
+            sides=(8, 64),
             build=lambda shape, momentum: QuickResNet(shape[0], widths, momentum),
             norm_momentum=0.01,
             partial=True,

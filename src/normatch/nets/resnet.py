@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.backbone import Backbone, BackboneSpec, register
 from normatch.nets.partial import Parts, each, join, normalise, parts_of
 
 __all__ = ["ResNet18"]
@@ -76,7 +76,7 @@ register(
     BackboneSpec(
         name="resnet-18",
         summary="residual network of the ImageNet form, 512 features; the paper's for STL-10 and Mini-ImageNet",
-        shapes=ImageShapes(64, 256),
+        sides=(64, 256),
         build=lambda shape, momentum: ResNet18(shape[0], momentum),
         partial=True,
         muon=True,

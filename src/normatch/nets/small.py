@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, max_pool2d
 
-from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.backbone import Backbone, BackboneSpec, register
 from normatch.nets.partial import Parts, each, join, normalise, parts_of
 
 __all__ = ["SmallWide"]
@@ -73,7 +73,7 @@ register(
     BackboneSpec(
         name="small-wide",
         summary="four convolutions for small images, 128 features; quick on a processor",
-        shapes=ImageShapes(8, 64),
+        sides=(8, 64),
         build=lambda shape, momentum: SmallWide(shape[0], momentum),
         partial=True,
         muon=True,

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from normatch.errors import UserError, reason
-from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, families
+from normatch.nets.backbone import Backbone, BackboneSpec, families
 
 __all__ = ["TimmNetwork"]
 
 PRETRAINED, SCRATCH = "timm", "timm-scratch"
 
-# The shapes that a network takes are only known by building it, so nearly all are allowed here.
-SHAPES = ImageShapes(1, 4096)
+# The sizes that a network takes are only known by building it, so nearly all are allowed here.
+SIDES = (1, 4096)
 
 
 class TimmNetwork(Backbone):
@@ -67,7 +67,7 @@ def _spec(pretrained: bool, name: str) -> BackboneSpec:
     return BackboneSpec(
         name=f"{family}:{name}",
         summary=f"timm's {name}, {'pretrained' if pretrained else 'from random weights'}",
-        shapes=SHAPES,
+        sides=SIDES,
         build=partial(TimmNetwork, name, pretrained),
         statistics=partial(_statistics, name) if pretrained else None,
     )

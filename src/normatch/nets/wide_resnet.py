@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from normatch.nets.backbone import Backbone, BackboneSpec, ImageShapes, register
+from normatch.nets.backbone import Backbone, BackboneSpec, register
 from normatch.nets.partial import Parts, each, join, normalise, parts_of
 
 if find_spec("triton") is not None:
@@ -32,34 +32,35 @@ class WideResNet(Backbone):
     where the number of channels changes. As in FixMatch (arXiv:2001.07685), the shortcut of the very first block starts
     from :math:`a(B_1(x))`; the first blocks of the other groups halve the sides.
 
+    The network of NorMatch's published code is the same but for these halving blocks, where :math:`W_1` takes the raw
+    :math:`x_i`: their :math:`B_1` goes unused, and is left out here.
+
     Arguments:
         channels: The channels of the images.
         depth: The number of convolutions on the longest path, 6n + 4 for n blocks a group.
         width: The factor k.
         norm_momentum: The batch-norm momentum.
+        published: Whether to build the network of NorMatch's published code.
     """
 
-    def __init__(self, channels: int, depth: int = 28, width: int = 2, norm_momentum: float = NORM_MOMENTUM) -> None:
-        blocks, rest = divmod(depth - 4, 6)
-        if rest or blocks < 1:
-            raise ValueError(f"the depth of a wide residual network is 6n + 4 with n at least 1, not {depth}")
+    def __init__(
+        self,
+        channels: int,
+        depth: int = 28,
+        width: int = 2,
+        norm_momentum: float = NORM_MOMENTUM,
+        published: bool = False,
+    ) -> None:
         super().__init__(features=64 * width)
+        self.published = published
         self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
         stages: list[nn.Module] = []
         inputs = 16
         for group in range(3):
             outputs = 16 * width * 2**group
-            for block in range(blocks):
-                first = block == 0
-                stages.append(
-                    _Block(
-                        inputs,
-                        outputs,
-                        stride=2 if first and group > 0 else 1,
-                        activated_shortcut=first and group == 0,
-                        norm_momentum=norm_momentum,
-                    )
-                )
+            for block in range((depth - 4) // 6):
+                first, halves = block == group == 0, block == 0 and group > 0
+                stages.append(_Block(inputs, outputs, halves, first, halves and published, norm_momentum))
                 inputs = outputs
         self.blocks = nn.Sequential(*stages)
         self.norm = nn.BatchNorm2d(inputs, momentum=norm_momentum)
@@ -79,7 +80,7 @@ class WideResNet(Backbone):
 
     def _fusible(self, x: Tensor) -> bool:
         """Whether the hand-written kernels apply: to training passes in bfloat16 on a GPU."""
-        if wide_resnet is None or self.plain or not self.training:
+        if wide_resnet is None or self.plain or self.published or not self.training:
             return False
         if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
             return False
@@ -90,6 +91,7 @@ class WideResNet(Backbone):
         norms, weights, layout = [], [self.stem.weight], []
         for block in self.blocks:
             assert isinstance(block, _Block)
+            assert block.norm1 is not None  # the published network is not fused
             norms += [block.norm1, block.norm2]
             weights += [block.conv1.weight, block.conv2.weight]
             own = [block.shortcut.weight] if isinstance(block.shortcut, nn.Conv2d) else []
@@ -99,10 +101,13 @@ class WideResNet(Backbone):
 
 
 class _Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, activated_shortcut: bool, norm_momentum: float) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, halves: bool, activated_shortcut: bool, raw: bool, norm_momentum: float
+    ) -> None:
         super().__init__()
+        stride = 2 if halves else 1
         self.activated_shortcut = activated_shortcut
-        self.norm1 = nn.BatchNorm2d(inputs, momentum=norm_momentum)
+        self.norm1 = None if raw else nn.BatchNorm2d(inputs, momentum=norm_momentum)
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs, momentum=norm_momentum)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
@@ -111,7 +116,7 @@ class _Block(nn.Module):
         )
 
     def forward(self, parts: Parts) -> Parts:
-        activated = _activate(self.norm1, parts)
+        activated = parts if self.norm1 is None else _activate(self.norm1, parts)
         residual = each(self.conv2, _activate(self.norm2, each(self.conv1, activated)))
         shortcut = each(self.shortcut, activated if self.activated_shortcut else parts)
         return tuple(map(torch.add, shortcut, residual))
@@ -121,19 +126,20 @@ def _activate(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
     return each(partial(leaky_relu, negative_slope=SLOPE), normalise(norm, parts))
 
 
-def _build(width: int, shape: tuple[int, ...], norm_momentum: float) -> WideResNet:
-    return WideResNet(shape[0], 28, width, norm_momentum)
-
-
-for _width, _use in ((2, "CIFAR-10"), (8, "CIFAR-100")):
+def _register(name: str, summary: str, width: int, published: bool = False) -> None:
     register(
         BackboneSpec(
-            name=f"wrn-28-{_width}",
-            summary=f"wide residual network, {64 * _width} features; the paper's for {_use}",
-            shapes=ImageShapes(16, 64),
-            build=partial(_build, _width),
+            name=name,
+            summary=summary,
+            sides=(16, 64),
+            build=lambda shape, momentum: WideResNet(shape[0], 28, width, momentum, published),
             norm_momentum=NORM_MOMENTUM,
             partial=True,
             muon=True,
         )
     )
+
+
+_register("wrn-28-2", "wide residual network, 128 features; the paper's for CIFAR-10", 2)
+_register("wrn-28-8", "wide residual network, 512 features; the paper's for CIFAR-100", 8)
+_register("wrn-28-2-published", "wrn-28-2 as in NorMatch's published code, which skips two batch norms", 2, True)

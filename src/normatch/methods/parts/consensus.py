@@ -73,17 +73,18 @@ class Consensus:
     ) -> dict[str, Tensor]:
         """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, if ``pseudo`` is given, the pseudo-label loss of Table 4.
 
-        L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM.
+        L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM. Of
+        several classifiers, the cross-entropies are averaged, and NUM is that of the first alone, as published.
         ``pseudo`` is p_d (N, K) and the weights τ (N,).
         """
-        terms = {
-            "auxiliary": [labelled_loss(output.labelled, labels) for output in outputs],
-            "density": [-num_weight * output.log_prob.mean() for output in outputs if output.log_prob is not None],
-        }
+        terms = {"auxiliary": torch.stack([labelled_loss(output.labelled, labels) for output in outputs]).mean()}
+        if outputs[0].log_prob is not None:
+            terms["density"] = -num_weight * outputs[0].log_prob.mean()
         if pseudo is not None:
             p, weight = pseudo
-            terms["auxiliary_pseudo"] = [pseudo_loss(output.weak, targets(p, True), weight) for output in outputs]
-        return {name: torch.stack(values).sum() for name, values in terms.items() if values}
+            target = targets(p, one_hot=True)
+            terms["auxiliary_pseudo"] = torch.stack([pseudo_loss(o.weak, target, weight) for o in outputs]).mean()
+        return terms
 
 
 def ramp(step: Tensor, epoch: Tensor | int, epochs: int) -> Tensor:

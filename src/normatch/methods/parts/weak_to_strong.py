@@ -11,37 +11,25 @@ from normatch.errors import UserError
 from normatch.methods.base import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted
 from normatch.methods.parts.alignment import Alignment
 from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
-from normatch.methods.parts.passes import Passes, embed
 from normatch.nets import find_backbone
 from normatch.nets.model import Model
 
-__all__ = ["WeakToStrong", "WeakToStrongSettings", "Weighted"]
+__all__ = ["Passes", "WeakToStrong", "WeakToStrongSettings", "Weighted"]
+
+Passes = Literal["joint", "shared"]
 
 
 @dataclass(frozen=True)
 class WeakToStrongSettings(Settings):
     """Settings common to methods that train strong views on pseudo-labels of weak ones."""
 
-    needs: ClassVar[dict[str, str]] = {"alignment_batches": "alignment"}
-
     pseudo_label: Literal["soft", "onehot"] = "onehot"
     """The target of the strong view: the probabilities themselves, or one-hot at the largest."""
     alignment: bool = False
     """Distribution alignment of the pseudo-labels."""
-    alignment_batches: int = 32
-    """Number of recent batches over which alignment averages the distribution of classes."""
     passes: Passes = "joint"
     """All views in one pass through the backbone (joint, the paper), or the same with gradients of labelled and strong
     views only (shared)."""
-
-    def check(self) -> None:
-        if self.alignment_batches < 1:
-            raise UserError(f"settings.alignment_batches is {self.alignment_batches}: give at least 1")
-        if not self.alignment and self.alignment_batches != WeakToStrongSettings.alignment_batches:
-            raise UserError(
-                f"settings.alignment_batches is {self.alignment_batches}, but settings.alignment is off: "
-                "turn it on, or leave the number out"
-            )
 
 
 class WeakToStrong(Method):
@@ -56,19 +44,27 @@ class WeakToStrong(Method):
             raise UserError(
                 f"settings.passes is 'shared', which backbone {model.spec.backbone!r} does not have: choose 'joint'"
             )
-        self.alignment = Alignment(task.classes, settings.alignment_batches) if settings.alignment else None
+        self.alignment = Alignment(task.classes) if settings.alignment else None
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Features of the labelled, weak and strong views, from one pass: batch normalisation sees them together.
+
+        With passes ``shared`` the backward pass covers labelled and strong views only: weak ones enter no loss and
+        would get a gradient only through the batch statistics.
+        """
         (labelled,), (weak, strong) = batch.labelled, batch.unlabelled
-        return embed(self.model, labelled, weak, strong, self.settings.passes)
+        sizes = [len(labelled), len(strong), len(weak)]
+        shared = self.settings.passes == "shared"
+        learning = sizes[0] + sizes[1] if shared else None
+        z = self.model.features(torch.cat([labelled, strong, weak]), learning)
+        z_labelled, z_strong, z_weak = z.split(sizes)
+        return z_labelled, z_weak.detach() if shared else z_weak, z_strong
 
     @torch.no_grad()
-    def believe(self, z_weak: Tensor) -> Tensor:
+    def predict(self, z_weak: Tensor) -> Tensor:
         """p_d of the weak views (N, K), aligned where alignment is on."""
         p: Tensor = self.model.head(z_weak).float().softmax(1)
-        if self.alignment is not None:
-            p = self.alignment(p)
-        return p
+        return p if self.alignment is None else self.alignment(p)
 
     def classify(self, z_labelled: Tensor, z_strong: Tensor) -> tuple[Tensor, Tensor]:
         """The head's logits of both, from one pass over all features."""
@@ -92,7 +88,7 @@ class Weighted(WeakToStrong):
 
     def forward(self, batch: Batch) -> Outcome:
         z_labelled, z_weak, z_strong = self.embed(batch)
-        p = self.believe(z_weak)
+        p = self.predict(z_weak)
         weight = self.weigh(p, batch)
         logits_labelled, logits_strong = self.classify(z_labelled, z_strong)
         losses = self.losses(logits_labelled, batch.labels, logits_strong, p, weight)
@@ -100,4 +96,4 @@ class Weighted(WeakToStrong):
 
     @abc.abstractmethod
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        """The weights (N,) of pseudo-labels in the loss, for the beliefs ``p`` (N, K); those above 0 are trusted."""
+        """The weights (N,) of pseudo-labels in the loss, for probabilities ``p`` (N, K); those above 0 are trusted."""

@@ -38,7 +38,7 @@ class AdaptiveWeights(nn.Module):
 
     for a confidence c, where μ and σ² are running averages of its mean and variance in a batch, including this one: 1
     for all that is surer than the average, less and less for the rest. What counts as sure grows with the network.
-    SoftMatch averages the unbiased variance, N / (N − 1) of this one, which a batch of one item does not have.
+    SoftMatch averages the unbiased variance, N / (N − 1) of this one, which a batch of one does not have.
     """
 
     RATE = 0.001

@@ -1,0 +1,68 @@
+"""How the views go through the backbone: whose statistics normalise them, and which get gradients."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from normatch.config import Config, from_json
+from normatch.errors import UserError
+from normatch.methods.parts.weak_to_strong import WeakToStrong
+from tests.conftest import make_batch, make_method
+
+
+def made(passes: str) -> WeakToStrong:
+    torch.manual_seed(0)
+    method = make_method("fixmatch", passes=passes).train()
+    assert isinstance(method, WeakToStrong)
+    return method
+
+
+@pytest.mark.parametrize("passes", ["joint", "shared"])
+def test_all_views_go_through_the_backbone_together(passes: str) -> None:
+    method = made(passes)
+    batch = make_batch(method)
+    (labelled,), (weak, strong) = batch.labelled, batch.unlabelled
+    one = copy.deepcopy(method.model).features(torch.cat([labelled, strong, weak]))
+    z_labelled, z_weak, z_strong = method.embed(batch)
+    torch.testing.assert_close(torch.cat([z_labelled, z_strong, z_weak]), one)
+    assert z_labelled.requires_grad
+    assert z_strong.requires_grad
+    assert z_weak.requires_grad == (passes == "joint")
+
+
+def test_shared_learns_from_labelled_and_strong_views_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, asked = made("shared"), []
+
+    def features(x: Tensor, learning: int | None = None) -> Tensor:
+        asked.append((len(x), learning))
+        return x.flatten(1).float()
+
+    monkeypatch.setattr(method.model, "features", features)
+    batch = make_batch(method, labelled=6, unlabelled=14)
+    parts = method.embed(batch)
+    assert asked == [(6 + 14 + 14, 6 + 14)]
+    for part, images in zip(parts, (*batch.labelled, *batch.unlabelled), strict=True):
+        assert torch.equal(part, images.flatten(1).float())
+
+
+def test_other_passes_are_refused_in_one_line() -> None:
+    """Also those of a stored run: ``split`` is no longer there."""
+    with pytest.raises(UserError, match=r"^settings\.passes is 'split': choose from joint, shared$"):
+        from_json(Config, {"settings": {"passes": "split"}})
+
+
+@pytest.mark.parametrize("head", ["softmax", "nfc"])
+@pytest.mark.parametrize("auxiliary", ["nfc", "mlp"])
+def test_classifiers_compute_in_float32_whatever_the_backbone_computes_in(head: str, auxiliary: str) -> None:
+    """In bfloat16 two logits are often equal, and a classifier with two largest logits agrees with none."""
+    method = make_method("normatch", head=head, auxiliary=auxiliary, means="normal")
+    model = method.model
+    z = torch.randn(64, model.backbone.features).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = [model.head(z), method.model.auxiliary[0](z)]
+        pseudo = method(make_batch(method)).pseudo
+    assert torch.equal(logits[0], model.head(z.float()))
+    assert [x.dtype for x in (*logits, pseudo.weight, pseudo.confidence, pseudo.auxiliary)] == [torch.float32] * 5
+    assert all(len(row.unique()) == 3 for row in logits[0])
