@@ -15,7 +15,7 @@ from PIL import Image
 
 from normatch.cli import VERBS, BenchOptions, TrainOptions, _parse_run, _spelt, main
 from normatch.config import Config
-from normatch.data import Split, sources
+from normatch.data import Corpus, Dataset, Split, sources
 from normatch.errors import UserError, repeat_command
 from normatch.methods import methods
 from normatch.methods.fixmatch import FixMatchSettings
@@ -112,7 +112,8 @@ def test_every_field_is_a_flag_also_those_of_the_methods_settings() -> None:
 def test_a_resumed_run_gives_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     begun = recipes.get("digits-40").build().replace(steps=30, seed=7, method="fixmatch")
-    Run.create(Path("runs/digits-40"), begun, Split(*(np.arange(1) for _ in range(3))))
+    one = Corpus("one", Dataset(np.zeros((1, 1), np.float32), np.zeros(1, np.int64), ("a",)))
+    Run.create(Path("runs/digits-40"), begun, Split(*(np.arange(1) for _ in range(3))), one)
     for argv in (["digits-40"], [], ["--seed", "7", "digits-40"]):
         assert parsed(*argv, "--resume") == (begun, False)
     with pytest.raises(UserError, match=r"Unrecognized options: --settings\.consensus"):
@@ -140,7 +141,7 @@ def test_a_stored_config_is_repeated_and_flags_change_it(
     [
         ("[" * 100_000, "nested too deeply"),
         ('{"optim": ' * 400 + "{}" + "}" * 400, "unknown field optim.optim"),
-        ("[]", "it holds a list, not an object"),
+        ("[]", "it is no JSON object"),
         ('{"steps": "many"}', "steps is 'many': give int"),
         ('{"normatch": "99.1", "colour": 1}', "written by normatch 99.1"),
     ],

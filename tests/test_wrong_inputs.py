@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from normatch.cli import main
+from normatch.files import read_sealed
 
 Make = Callable[[Path], object]
 
@@ -67,7 +68,8 @@ def edited(name: str, **changes: Any) -> Make:
 
     def make(here: Path) -> None:
         path = here / "run" / name
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        content = json.loads(path.read_text()) if name == "model.json" else read_sealed(path)
+        path.write_text(json.dumps(content | changes))
 
     return make
 

@@ -195,8 +195,8 @@ def _train(argv: list[str]) -> None:
     from normatch.bars import decoding
     from normatch.data import Reading
     from normatch.training.progress import shown
-    from normatch.training.run import Moved, Run
-    from normatch.training.train import run_folder, train, with_absolute_paths
+    from normatch.training.run import Run
+    from normatch.training.train import run_folder, train
 
     config, given, automatic = _parse_run(TrainOptions, "train", argv)
     kept = Run(run_folder(config, given.out))
@@ -229,8 +229,7 @@ def _train(argv: list[str]) -> None:
     except KeyboardInterrupt:
         if not kept.path.is_dir():
             raise
-        moved = Moved.between(kept.config, with_absolute_paths(config))
-        raise KeyboardInterrupt(f"continue with {resume_command(kept.path, *moved.flags())}") from None
+        raise KeyboardInterrupt(f"continue with {resume_command(kept.path)}") from None
     _say(f"{'already finished: ' if finished else ''}{run.describe()}")
     place = shlex.quote(str(run.path))
     _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")

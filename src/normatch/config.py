@@ -13,7 +13,7 @@ from normatch.annotations import elements, fits, is_finite, kinds, remedy
 from normatch.augment import AugmentConfig
 from normatch.device import Device
 from normatch.errors import UserError, reason
-from normatch.files import read_object
+from normatch.files import read_sealed
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
 
@@ -179,14 +179,14 @@ def read_config(file: Path) -> Config:
     from normatch import __version__
 
     try:
-        fields = read_object(file)
+        fields = read_sealed(file)
         written_by = str(fields.pop("normatch", __version__))
         if _release(written_by) > _release(__version__):
             raise UserError(f"it was written by normatch {written_by}, this is {__version__}: upgrade to read it")
         return from_json(Config, fields)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
-    except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, OSError, TypeError, ValueError) as error:
         raise UserError(f"{file} cannot be read ({reason(error)}): give the config.json of a run") from error
 
 

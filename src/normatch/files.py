@@ -1,60 +1,61 @@
-"""Atomic writes: a file is written under a temporary name in the same folder, then renamed."""
+"""Atomic writes, and JSON files that are checked when they are read."""
 
 import errno
+import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from normatch.annotations import fits
 from normatch.errors import UserError
-from normatch.locks import take
 
 __all__ = [
     "FULL",
+    "PARTS",
     "alone",
     "checked",
-    "kind_of",
     "must_be_free",
     "naming",
     "read_json",
     "read_object",
+    "read_sealed",
     "replacing",
     "write_json",
+    "write_sealed",
 ]
-
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, an exceeded quota and a file above the size that the system allows."""
 
-KINDS: dict[type | tuple[type, ...], str] = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    bool: "a truth value",
-    (int, float): "a number",
-}
-"""What JSON's values are called; bool comes before int, which in Python it is."""
+PARTS = ".*.part"
+"""Matches the temporary names of files: a process that was killed leaves such a file."""
+
+SEAL = "sha256"
+"""The field of a sealed JSON file that has the digest of all others."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to, which atomically replaces ``path`` when the block ends.
 
-    A process killed inside the block leaves ``path`` as it was. UserError if another process is writing it: two would
-    write over each other.
+    A process killed inside the block leaves ``path`` as it was. The temporary name is new and cannot be guessed, so
+    that nobody can put a link to another file there.
     """
-    part = path.with_name(f".{path.name}.part")
-    with alone(part, path), naming(path):
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    with naming(path):
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
             yield part
             with part.open("rb") as written:
                 os.fsync(written.fileno())
             os.replace(part, path)
         except BaseException:
-            # Not after a success: the name may be another process's by then.
             part.unlink(missing_ok=True)
             raise
 
@@ -71,30 +72,17 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(part: Path, path: Path) -> Iterator[None]:
-    """Create ``part``, which is to become ``path``, and hold its lock for as long as it has that name.
-
-    UserError if another process holds it.
-    """
-    while True:
-        lock = take(part)
-        if lock is None:
-            raise UserError(f"{path} is being written by another process: wait for it, or choose another name")
-        with lock:
-            if os.name == "nt":  # without locks, and an open file cannot be renamed
-                lock.close()
-            # Else it has been renamed between being opened and being locked, and its successor is to be locked.
-            elif not _has_name(lock, part):
-                continue
-            yield
-            return
-
-
-def _has_name(file: TextIO, path: Path) -> bool:
+def alone(lock: Path, busy: str) -> Iterator[None]:
+    """Hold a lock, which the system releases however the process ends; UserError ``busy`` if another process does."""
+    held = FileLock(lock, timeout=0)
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+        held.acquire()
+    except Timeout:
+        raise UserError(busy) from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def must_be_free(path: Path, *, force: bool = False) -> None:
@@ -127,25 +115,31 @@ def read_object(path: Path) -> dict[str, Any]:
     return checked(read_json(path), {})
 
 
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object with a digest of its content."""
+    write_json(path, {SEAL: _seal(value)} | value)
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The object without its digest; ValueError if the content is not that of the digest. It need not have one."""
+    content = read_object(path)
+    seal = content.pop(SEAL, None)
+    if seal not in (None, _seal(content)):
+        raise ValueError(f"it was changed: its {SEAL} is another; leave that out if the change was on purpose")
+    return content
+
+
+def _seal(value: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def checked(content: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
     """The content; ValueError if it is no object, or a field of it is missing or of another type."""
     if not isinstance(content, dict):
-        raise ValueError(f"it holds {kind_of(content)}, not an object")
+        raise ValueError("it is no JSON object")
     for name, hint in hints.items():
         if name not in content:
             raise ValueError(f"it has no {name}")
         if not fits(content[name], hint):
             raise ValueError(f"{name} is {content[name]!r}")
     return content
-
-
-def kind_of(content: Any) -> str:
-    """What JSON calls a value, with its article.
-
-    >>> kind_of([1]), kind_of(0.5), kind_of(None)
-    ('a list', 'a number', 'null')
-    """
-    for types, name in KINDS.items():
-        if isinstance(content, types):
-            return name
-    return "null"

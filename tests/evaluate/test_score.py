@@ -7,9 +7,9 @@ import pytest
 
 from normatch.cli import main
 from normatch.errors import UserError
-from normatch.evaluate.score import describe, score_run, unlike_before
+from normatch.evaluate.score import describe, score_run
 from normatch.recipes import own
-from normatch.report import numbers_of, write_report
+from normatch.report import numbers_of
 from normatch.training import train
 from normatch.training.run import Moved
 from tests.data.original_formats import save_png
@@ -43,7 +43,7 @@ def test_without_a_test_set_validation_items_are_scored_while_all_items_are_ther
     scored = score_run(run.path, device="cpu")
     assert (scored["evaluated_on"], scored["n"], scored["accuracy"]) == ("validation", 12, run.result["accuracy"])
     np.savez(data, x=x[:-1], y=labels[:-1])
-    with pytest.raises(UserError, match="items were added, removed or given a label"):
+    with pytest.raises(UserError, match="the data has changed since"):
         score_run(run.path, device="cpu")
 
 
@@ -80,12 +80,12 @@ def test_a_picture_more_or_another_name_is_not_scored_as_if_it_had_been_held_out
     before = score_run(run.path, device="cpu")["accuracy"]
     save_png(data / "ape" / "00-more.png", picture)
     assert score_run(run.path, device="cpu")["accuracy"] == before
-    assert "items were added, removed or given a label" in numbers_of(run.path, device="cpu")["left_out"]["pictures"]
+    assert "the data has changed since" in numbers_of(run.path, device="cpu")["left_out"]["pictures"]
     (data / "ape" / "00-more.png").rename(data / "bee" / "99.png")
     assert score_run(run.path, device="cpu")["accuracy"] == before
     gone = run.files["validation"][0]
     (data / gone).rename(data / "bee" / "98.png")
-    with pytest.raises(UserError, match=rf"data has changed since .*run was trained on it: {gone} is gone; restore it"):
+    with pytest.raises(UserError, match="the data has changed since"):
         score_run(run.path, device="cpu")
 
 
@@ -146,28 +146,8 @@ def test_other_data_is_named_as_it_was_given(tmp_path: Path) -> None:
     np.savez(other, x=x[:9], y=labels[:9])
     config = own(str(own_data)).replace(steps=2, epoch=1, batch=6, ratio=1, device="cpu", test_share=0.2)
     run = train(config, tmp_path / "run")
-    with pytest.raises(UserError, match=r"other\.npz is not the data that .*run was trained on: items were added"):
+    with pytest.raises(UserError, match=r"data has changed since .*run was started: samples of .*other\.npz or"):
         score_run(run.path, moved=Moved(str(other)), device="cpu")
-
-
-def test_scores_unlike_those_at_the_end_are_remarked_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labels = np.arange(200) % 2
-    images = np.where(labels[:, None, None] == 1, 220, 30).astype(np.uint8) * np.ones((200, 8, 8), np.uint8)
-    data, run = tmp_path / "data.npz", tmp_path / "run"
-    np.savez(data, images=images, labels=labels)
-    config = own(str(data)).replace(steps=30, epoch=10, batch=8, ratio=1, device="cpu", test_share=0.5)
-    assert (train(config, run).accuracy or 0) > 0.9
-    for pixels, changed in ((images, False), (255 - images, True)):
-        np.savez(data, images=pixels, labels=labels)
-        assert main(["eval", str(run), "--device", "cpu"]) == 0
-        said = capsys.readouterr().err
-        assert ("when the run ended: the items or their labels have changed since" in said) == changed
-        numbers = numbers_of(run, device="cpu")
-        assert numbers["accuracy"] > 0.9, "that with which it ended"
-        told: list[str] = []
-        write_report(run, device="cpu", force=True, tell=told.append)
-        assert [("100 test items are predicted otherwise now" in words) for words in told] == [True] * changed
-    assert unlike_before(run, {"evaluated_on": "validation", "n": 100, "accuracy": 0.0}) is None
 
 
 def test_scores_as_text_have_a_line_for_each_class() -> None:

@@ -23,6 +23,7 @@ from normatch.evaluate import load
 from normatch.evaluate import suggest as module
 from normatch.evaluate.suggest import suggest, unlabelled_clusters
 from normatch.training import Run, train
+from normatch.training.job import open_corpus, with_test_set
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "4", "--ratio", "1", "--device", "cpu"]
 
@@ -48,6 +49,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def added(run: Run) -> dict[str, str]:
+    """The files that have labels of label files, and these."""
+    files = with_test_set(run.config, open_corpus(run.config), run).train.files
+    assert files is not None
+    return {files[at]: name for at, name in run.added_labels.items()}
 
 
 def fill_in(path: Path, label: str, *, but: int = 0) -> list[str]:
@@ -145,7 +153,7 @@ def test_pictures_outside_the_folder_are_found_as_well(
     command = ["train", "--data", "pets", "--unlabeled", "more", "--labelled", "run", "next.csv", *QUICK]
     assert main([*command, "--out", "second"]) == 0
     second = Run.open(Path("second"))
-    assert sorted(map(os.path.basename, second.given)) == sorted(names)
+    assert sorted(map(os.path.basename, added(second))) == sorted(names)
     (second.path / "result.json").unlink()
     Path("next.csv").unlink()
     Path("more").rename("moved")
@@ -156,8 +164,8 @@ def test_pictures_outside_the_folder_are_found_as_well(
     assert main(["suggest", "second", "--labels", "2", "--out", "again.csv", *moved]) == 0
     fill_in(Path("again.csv"), "cat")
     assert main(["train", "--data", "pets", *moved, "--labelled", "second", "again.csv", *QUICK, "--out", "third"]) == 0
-    assert len(Run.open(Path("third")).given) == 5
-    assert all(name.startswith(str(tmp_path / "moved")) for name in Run.open(Path("third")).given)
+    assert len(Run.open(Path("third")).added_labels) == 5
+    assert all(name.startswith(str(tmp_path / "moved")) for name in added(Run.open(Path("third"))))
 
 
 def test_links_to_folders_are_followed(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +179,7 @@ def test_links_to_folders_are_followed(pictures: Path, tmp_path: Path, monkeypat
     fill_in(Path("next.csv"), "cat")
     for data in ("pets", "real"):
         assert main(["train", "--data", data, "--labelled", "run", "next.csv", *QUICK, "--out", f"on-{data}"]) == 0
-        assert len(Run.open(Path(f"on-{data}")).given) == 3
+        assert len(Run.open(Path(f"on-{data}")).added_labels) == 3
 
 
 def test_no_label_is_lost_to_validation(
@@ -209,14 +217,14 @@ def test_a_table_corrects_a_run_but_not_the_data(
     for name in ("cat", "dog"):
         assert main([*train, "--labelled", "run", f"{name}.csv", "--out", name]) == 0
     assert main([*train, "--labelled", "cat", "dog.csv", "--out", "corrected"]) == 0
-    assert Run.open(Path("corrected")).given == {"pets/unlabeled/20.png": "dog"}
+    assert added(Run.open(Path("corrected"))) == {"pets/unlabeled/20.png": "dog"}
     assert main([*train, "--labelled", "cat", "dog", "--out", "both"]) == 2
-    said = "is 'dog' here and 'cat' in another run: add a table with the right one"
+    said = "is 'dog' here and 'cat' in another: add a table with the right label"
     assert said in capsys.readouterr().err
 
     Path("all.csv").write_text("\n".join(["path,label", *rows]).replace("20.png,", "20.png,dog"))
     assert main([*train, "--labelled", "cat", "--out", "third"]) == 2
-    assert "cat: pets/unlabeled/20.png is 'cat' here and 'dog' in all.csv: correct it there" in capsys.readouterr().err
+    assert "labelled is cat, a run on other samples than those of all.csv here" in capsys.readouterr().err
     assert main(["eval", "cat"]) == 0
     assert main(["suggest", "cat", "--labels", "1"]) == 2  # a label has changed since
 
@@ -232,14 +240,14 @@ def test_labels_that_are_filled_in_train_a_run_with_the_same_test_items(
     *_, said = capsys.readouterr().out.splitlines()
     assert main(shlex.split(said.partition(", then normatch ")[2])) == 0
     first, second = Run.open(Path("run")), Run.open(Path("run-more"))
-    assert {Path(name).name for name in second.given} == set(names)
-    assert set(second.given.values()) == {"cat"}
+    assert {Path(name).name for name in added(second)} == set(names)
+    assert set(second.added_labels.values()) == {"cat"}
     assert second.files["test"] == first.files["test"]
-    assert sorted(second.files["labelled"]) == sorted([*first.files["labelled"], *second.given])
+    assert sorted(second.files["labelled"]) == sorted([*first.files["labelled"], *added(second)])
     before, after = (run.result["labels_by_class"] for run in (first, second))
     assert (after["cat"], after["dog"]) == (before["cat"] + 3, before["dog"])
     assert main(["compare", "run", "run-more"]) == 0
-    assert "on the same test items" in capsys.readouterr().out
+    assert "(McNemar, 3 test samples)" in capsys.readouterr().out
 
     # Its labels are the run's own now, wherever the table and the pictures are.
     assert main(["suggest", "run-more", "--labels", "2", "--out", "again.csv"]) == 0
@@ -248,7 +256,7 @@ def test_labels_that_are_filled_in_train_a_run_with_the_same_test_items(
     Path("next.csv").unlink()
     assert main(["train", "--data", "pets", "--labelled", "run-more", "again.csv", *QUICK, "--out", "third"]) == 0
     third = Run.open(Path("third"))
-    assert {Path(name).name: label for name, label in third.given.items()} == {
+    assert {Path(name).name: label for name, label in added(third).items()} == {
         **dict.fromkeys(names, "cat"),
         **dict.fromkeys(more, "dog"),
     }
@@ -276,7 +284,7 @@ def test_labels_are_added_to_those_of_a_manifest(
     labelled = fill_in(Path("next.csv"), "cat")
     command = ["train", "--data", "lists/all.csv", "--labelled", "run", "next.csv", *QUICK, "--out", "second"]
     assert main(command) == 0
-    assert Run.open(Path("second")).given == {f"../pets/unlabeled/{name}": "cat" for name in labelled}
+    assert added(Run.open(Path("second"))) == {f"../pets/unlabeled/{name}": "cat" for name in labelled}
 
 
 @pytest.mark.parametrize(
@@ -284,9 +292,9 @@ def test_labels_are_added_to_those_of_a_manifest(
     [
         (["{free},"], "x.csv has no label yet: fill in its column label"),
         (["{free},cow"], r"is 'cow', and the classes of pets are cat, dog: correct it"),
-        (["{test},cat"], r"\.png is a test item of pets: leave it out"),
+        (["{test},cat"], r"\.png is a test image of pets: leave it out"),
         (["{known},dog"], r"\.png is 'dog', but 'cat' in pets: correct one of the two"),
-        (["other.png,cat"], r"other\.png is no item of pets: leave it out"),
+        (["other.png,cat"], r"other\.png is no image of pets: leave it out"),
         (["gone.png,cat"], r"x\.csv, line 2: no such file: gone\.png"),
         (["{free},cat", "{free},dog"], "line 3: .* is listed already on line 2 as 'cat', now as 'dog'"),
         (["path;label", "{free};cat"], "commas"),
@@ -321,11 +329,11 @@ def test_test_items_and_two_opinions_are_no_labels_to_learn(
     shutil.copytree(pictures / "pets", "pets")
     Path("x.csv").write_text("path,label,split\npets/unlabeled/20.png,cat,train\npets/unlabeled/21.png,cat,test\n")
     assert main(["train", "--data", "pets", "--labelled", "x.csv", *QUICK, "--out", "new"]) == 2
-    assert "x.csv lists test items: leave them out" in capsys.readouterr().err
+    assert "x.csv lists test images: leave them out" in capsys.readouterr().err
     for name in ("cat", "dog"):
         Path(f"{name}.csv").write_text(f"path,label\npets/unlabeled/20.png,{name}\n")
     assert main(["train", "--data", "pets", "--labelled", "cat.csv", "dog.csv", *QUICK, "--out", "new"]) == 2
-    assert "dog.csv: unlabeled/20.png is 'dog' here and 'cat' before" in capsys.readouterr().err
+    assert "dog.csv: unlabeled/20.png is 'dog' here and 'cat' in another: correct one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("of", ["pictures", "digits"])

@@ -201,7 +201,8 @@ def test_a_run_without_a_model_is_named(
     (tmp_path / "finished" / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"is finished, but has no model\.safetensors: restore it or train again$"):
         normatch.load(tmp_path / "finished")
-    unfinished = Run.create(tmp_path / "run", tiny_config, prepare(tiny_config).split).path
+    job = prepare(tiny_config)
+    unfinished = Run.create(tmp_path / "run", tiny_config, job.split, job.corpus).path
     for verb in (["predict", str(unfinished), "x.png"], ["export", str(unfinished)]):
         assert main(verb) == 2
         assert "is not finished (it has no model.json): continue it with normatch train" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from normatch.config import Config
+from normatch.files import read_sealed
 from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import own
 from normatch.report import numbers_of
@@ -52,7 +53,7 @@ def edited(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
     def edit(kind: str, name: str, file: str | None = None, **fields: object) -> Path:
         copy = Path(shutil.copytree(runs[kind], tmp_path / name))
         if file is not None:
-            content = json.loads((copy / file).read_text()) | fields
+            content = read_sealed(copy / file) | fields
             (copy / file).write_text(json.dumps(content))
         return copy
 

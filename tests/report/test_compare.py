@@ -14,6 +14,7 @@ from normatch.augment import AugmentConfig
 from normatch.cli import main
 from normatch.config import Config
 from normatch.errors import UserError
+from normatch.files import read_sealed
 from normatch.report import compare, describe, write_comparison
 from normatch.report.compare import Difference, verdict
 from normatch.training import train
@@ -39,7 +40,7 @@ def seeds(runs: dict[str, Path], tmp_path: Path) -> Callable[..., list[Path]]:
                 ("config.json", {"seed": seed, "name": f"{name}{seed}", "pool": "host", "test_share": share}),
                 ("result.json", {"seed": seed, "accuracy": accuracy}),
             ):
-                (copy / file).write_text(json.dumps(json.loads((copy / file).read_text()) | fields))
+                (copy / file).write_text(json.dumps(read_sealed(copy / file) | fields))
             made.append(copy)
         return made
 
@@ -110,7 +111,7 @@ def test_many_configs_are_compared_with_the_best(seeds: Callable[..., list[Path]
     paths = []
     for i in range(8):
         (path,) = seeds("supervised", f"run{i}", [0.5 + 0.01 * (i * 5 % 8)])
-        config = json.loads((path / "config.json").read_text())
+        config = read_sealed(path / "config.json")
         (path / "config.json").write_text(json.dumps(config | {"ratio": i + 1}))
         paths.append(path)
     found = compare(paths)

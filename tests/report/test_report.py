@@ -361,7 +361,7 @@ def test_data_that_has_gone_leaves_a_page_without_pictures(
 
 def test_data_that_has_changed_is_not_taken_for_the_runs_own(edited: Edited) -> None:
     run = edited("normatch", "run", "config.json", seed=5)
-    assert "test items have changed" in numbers_of(run, device="cpu")["left_out"]["pictures"]
+    assert "data has changed since" in numbers_of(run, device="cpu")["left_out"]["pictures"]
 
 
 def test_warnings_of_the_run_are_shown_and_damage_is_no_lost_data(edited: Edited, tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """The engine's parts against NumPy and plain torch."""
 
-import io
 import math
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +14,10 @@ from normatch.data import Dataset, dataset
 from normatch.errors import UserError
 from normatch.methods import PseudoLabels
 from normatch.methods.parts.groups import Group, OptimConfig
-from normatch.training import checkpoint, events
 from normatch.training.ema import EMA
 from normatch.training.job import _grey_levels, _statistics
 from normatch.training.metrics import Meter, measure, pseudo_label_quality
 from normatch.training.optim import Optimisers, cosine
-from normatch.training.recorder import RunRecorder
 from normatch.training.runtime import Runtime
 from tests.conftest import make_method
 
@@ -343,95 +338,3 @@ def test_a_caller_in_whose_state_nothing_can_learn_is_told() -> None:
             Runtime.of(Config(device="cpu"))
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_a_checkpoint_removes_earlier_ones_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "notes").mkdir()
-    (tmp_path / ".step-00000001.safetensors.part").write_bytes(b"cut off")
-    for step in (1, 2):
-        checkpoint.save(tmp_path, step, {"x": torch.tensor([float(step)])})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "step-00000002.safetensors"]
-
-
-def test_of_several_checkpoints_the_newest_counts(tmp_path: Path) -> None:
-    """A kill between writing one and removing the last leaves both."""
-    assert (checkpoint.load_latest(tmp_path), checkpoint.newest_step(tmp_path)) == (None, 0)
-    for step in (9, 10):
-        checkpoint.save(tmp_path / str(step), step, {"x": torch.tensor([float(step)])})
-        (file,) = (tmp_path / str(step)).iterdir()
-        file.rename(tmp_path / file.name)
-    found = checkpoint.load_latest(tmp_path)
-    assert found is not None
-    assert (found[0], found[1]["x"].item(), checkpoint.newest_step(tmp_path)) == (10, 10, 10)
-
-
-def test_a_checkpoint_is_of_the_moment_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save, changed = checkpoint.save, threading.Event()
-    written: list[tuple[int, list[float]]] = []
-
-    def save_late(*given: Any) -> None:
-        assert changed.wait(10)
-        save(*given)
-        found = checkpoint.load_latest(tmp_path)
-        assert found is not None
-        written.append((found[0], found[1]["x"].tolist()))
-
-    monkeypatch.setattr(checkpoint, "save", save_late)
-    x = torch.zeros(3)
-    with checkpoint.Writer(tmp_path) as writer:
-        writer.save(1, {"x": x})
-        x += 1  # training goes on while it is written
-        changed.set()
-        writer.save(2, {"x": x, "transposed": torch.arange(6.0).view(2, 3).T})
-        assert checkpoint.newest_step(tmp_path) >= 1, "one at a time"
-    found = checkpoint.load_latest(tmp_path)
-    assert found is not None
-    assert written == [(1, [0, 0, 0]), (2, [1, 1, 1])]
-    assert found[1]["transposed"].tolist() == [[0, 3], [1, 4], [2, 5]]
-
-
-def test_a_checkpoint_that_cannot_be_written_stops_training(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    writer = checkpoint.Writer(tmp_path / "file" / "checkpoint")
-    writer.save(1, {})
-    with pytest.raises(OSError, match="file"):
-        writer.save(2, {})
-    writer.save(3, {})
-    with pytest.raises(OSError, match="file"):
-        writer.__exit__(None, None, None)
-
-
-@pytest.mark.parametrize("resumed_at", [0, 20])
-def test_events_of_steps_that_are_done_again_are_dropped(tmp_path: Path, resumed_at: int) -> None:
-    """TensorBoard shows each step once, that of the checkpoint included."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for begin, steps in ((0, (10, 20, 30)), (resumed_at, range(resumed_at + 10, 50, 10))):
-        with RunRecorder(tmp_path, begin) as recorder:
-            for step in steps:
-                recorder.write(step, {"loss": 1.0})
-    events = EventAccumulator(str(tmp_path / "events"))
-    events.Reload()
-    assert [event.step for event in events.Scalars("loss")] == [10, 20, 30, 40]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("file", ["metrics.jsonl", "events"])
-def test_a_full_disk_is_told_with_the_file(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if file == "events":
-        full = io.BufferedWriter(io.FileIO("/dev/full", "wb"))
-        monkeypatch.setattr(events, "_new_file", lambda folder: (folder, full))
-    else:
-        (tmp_path / file).symlink_to("/dev/full")
-    threads = threading.active_count()
-    with pytest.raises(OSError, match="No space left") as caught, RunRecorder(tmp_path, 0) as recorder:
-        recorder.write(1, {"loss": 1.0})
-    assert caught.value.filename == str(tmp_path / file)
-    assert threading.active_count() == threads
-
-
-def test_two_files_of_events_in_a_second_are_two(tmp_path: Path) -> None:
-    for _ in range(3):
-        with RunRecorder(tmp_path, 0) as recorder:
-            recorder.write(1, {"loss": 1.0, "classes": [0.5, 0.5], "none": None})
-    assert len(list((tmp_path / "events").iterdir())) == 3

@@ -504,7 +504,8 @@ def test_labelled_items_looked_at_are_of_all_classes_in_whatever_order_they_come
 
 def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Config, tmp_path: Path) -> None:
     assert {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"} == MAY_DIFFER
-    run = Run.create(tmp_path / "run", config, prepare(config).split)
+    job = prepare(config)
+    run = Run.create(tmp_path / "run", config, job.split, job.corpus)
     with pytest.raises(UserError, match="was started with seed 0, not 1"):
         train(config.replace(seed=1), run.path, resume=True)
 

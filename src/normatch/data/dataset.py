@@ -198,8 +198,8 @@ class Corpus:
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
     """Facts about the image files (:data:`normatch.data.images.FACTS`), training items first."""
-    given: Mapping[str, str] = field(default_factory=dict)
-    """The classes of training files whose labels were given apart from the data, by name."""
+    added_labels: Mapping[int, str] = field(default_factory=dict)
+    """The classes of training samples, by position, whose labels are not in the data but in label files."""
 
     def __post_init__(self) -> None:
         if self.test is None:
@@ -217,11 +217,10 @@ class Corpus:
 
     @property
     def labels_of_data(self) -> NDArray[np.int64]:
-        """The labels of the training items without those that were given."""
-        if not self.given or self.train.files is None:
-            return self.train.labels
-        given = np.array([file in self.given for file in self.train.files.tolist()])
-        return np.where(given, UNKNOWN, self.train.labels)
+        """The labels of the training samples without those of label files."""
+        labels = self.train.labels.copy()
+        labels[list(self.added_labels)] = UNKNOWN
+        return labels
 
     @property
     def is_testable(self) -> bool:
@@ -230,7 +229,7 @@ class Corpus:
 
 
 def digest(corpus: Corpus) -> str:
-    """SHA-256 of all that a run learns and is tested from: classes, labels, inputs and, of files, their names.
+    """SHA-256 of the data that a run learns and is tested from: classes, labels, inputs and, of files, their names.
 
     Inputs of files are their decoded pixels. Of files outside the data's folder, which may move, only their own names
     count. CIFAR-10 takes a tenth of a second.
@@ -242,7 +241,8 @@ def digest(corpus: Corpus) -> str:
         names = [] if part.files is None else part.files.tolist()
         names = [os.path.basename(name) if os.path.isabs(name) else name for name in names]
         found.update(repr((part.classes, part.inputs.shape, names)).encode(errors="backslashreplace"))
-        found.update(np.ascontiguousarray(part.labels).data)
+        labels = corpus.labels_of_data if part is corpus.train else part.labels
+        found.update(np.ascontiguousarray(labels).data)
         for rows in pieces(part.inputs):
             found.update(np.ascontiguousarray(part.inputs[rows]).data)
     return found.hexdigest()

@@ -1,9 +1,7 @@
 """Which samples are labelled, held out for testing and for validation: by class and seed, the same on every machine."""
 
-import hashlib
 import math
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,6 @@ __all__ = [
     "Split",
     "describe_ratio",
     "describe_skew",
-    "digest",
-    "digest_of_files",
-    "digest_of_test",
     "draw_split",
     "files_of",
     "hold_out",
@@ -49,9 +44,6 @@ than this probability: 60 labels of 10 such classes are often 3 : 1."""
 
 NAMED = 2
 """Number of classes with too few labels that are named one by one."""
-
-PIECE = 1024
-"""Number of inputs read at a time for a digest: they may be in a file."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +120,7 @@ def draw_split(
     truth, classes = corpus.train.labels, corpus.train.classes
     if not 0 <= validation < 1:
         raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
-    # Labels that are given later leave what is set aside as it is.
+    # Labels of label files leave what is set aside as it is.
     validating = stratified(corpus.labels_of_data, validation, seed, "validation")
     free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
     if named is not None:
@@ -159,39 +151,6 @@ def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
         "validation": train[split.validation].tolist(),
         "test": test.tolist() if test is not None else [],
     }
-
-
-def digest(split: Split, corpus: Corpus) -> str:
-    """A number for what a run learns and is tested from: classes, labels, and the inputs if they are not files, which
-    have names instead. It takes a tenth of a second for CIFAR-10."""
-    train, test = corpus.train, [] if corpus.test is None else [corpus.test]
-    labels = [train.labels[split.labelled], train.labels[split.validation], *(part.labels for part in test)]
-    return _digest(train.classes, labels, [train, *test])
-
-
-def digest_of_test(corpus: Corpus) -> str | None:
-    """The same of the test items alone; None if there are none."""
-    test = corpus.test
-    return None if test is None else _digest(test.classes, [test.labels], [test])
-
-
-def digest_of_files(corpus: Corpus) -> str | None:
-    """A number for the names of all training files in their order; None if items are not files.
-
-    Of files outside the data's folder, whose folder may move, only their own names count.
-    """
-    if corpus.train.files is None:
-        return None
-    names = [os.path.basename(name) if os.path.isabs(name) else name for name in corpus.train.files.tolist()]
-    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
-
-
-def _digest(classes: tuple[str, ...], labels: Sequence[Indices], parts: Sequence[Dataset]) -> str:
-    found = hashlib.sha256(repr(classes).encode(errors="backslashreplace"))
-    for array in (*labels, *(part.inputs for part in parts if part.files is None)):
-        for start in range(0, len(array), PIECE):
-            found.update(np.ascontiguousarray(array[start : start + PIECE]).data)
-    return found.hexdigest()
 
 
 def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:

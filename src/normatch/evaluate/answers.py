@@ -64,15 +64,8 @@ def read_answers(run: Run, classes: tuple[str, ...]) -> Answers | None:
 
 def must_be_the_same(run: Run, corpus: Corpus, spec: ModelSpec, answers: Answers | None) -> None:
     """Raise UserError if the corpus has changed since the run was trained on it."""
-    changed = _changed(run, corpus)
-    split, train = run.split, corpus.train
     must_fit(run, corpus, spec)
-    gone = _gone(run, corpus)
-    if gone is not None:
-        raise UserError(f"{changed}: {gone} is gone; restore it")
-    used = np.concatenate([split.labelled, split.unlabelled, split.validation])
-    if used.max() >= len(train) or not run.has_files_of(corpus):
-        raise UserError(f"{changed}: items were added, removed or given a label; restore them")
+    run.must_be_its_data(corpus)
     if answers is not None:
         test = corpus.test
         must_be_labelled_alike(run, corpus, test.labels if test is not None else np.zeros(0, np.int64), answers)
@@ -119,13 +112,6 @@ def _changed(run: Run, corpus: Corpus) -> str:
     if os.path.abspath(corpus.name) == os.path.abspath(Path(run.config.data).expanduser()):
         return f"{corpus.name} has changed since {run.path} was trained on it"
     return f"{corpus.name} is not the data that {run.path} was trained on"
-
-
-def _gone(run: Run, corpus: Corpus) -> str | None:
-    """The first of the run's labelled, validation and test files that the corpus does not have; None if it has all."""
-    parts = [part.files for part in (corpus.train, corpus.test) if part is not None and part.files is not None]
-    there = {name for names in parts for name in names}
-    return next((name for names in run.files.values() for name in names if name not in there), None)
 
 
 def _must_be_complete(run: Run, lines: int) -> None:

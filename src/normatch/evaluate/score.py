@@ -38,10 +38,10 @@ def score_run(
     reading: Reading = DEFAULT,
 ) -> dict[str, Any]:
     """The scores of the averaged weights on held-out items: the test set or, if there is none, validation items."""
-    run = Run.open(path, moved.unlabelled)
+    run = Run.open(path)
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device, calibrated=False)
-    corpus = with_test_set(config, open_corpus(config, reading), run.given)
+    corpus = with_test_set(config, open_corpus(config, reading), run)
     answers = read_answers(run, model.classes)
     named = _held_out_files(run, corpus, on)
     if named is None:

@@ -86,10 +86,10 @@ def suggest(
     """
     if labels < 1:
         raise UserError(f"labels is {labels}: give the number of samples to suggest, at least 1")
-    run = Run.open(Path(path), moved.unlabelled)
+    run = Run.open(Path(path))
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
-    corpus = with_test_set(config, open_corpus(config, reading), run.given)
+    corpus = with_test_set(config, open_corpus(config, reading), run)
     must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):

@@ -121,7 +121,7 @@ class _Member:
             return None
         config, files = self.config, self.run.files.get("test")
         drawn = (config.test_share, config.seed) if config.test_share else ()
-        return (config.data, drawn, files and tuple(files), self.run.digest_of_test, self.result["n"])
+        return (config.data, drawn, tuple(files) if files else self.run.digest, self.result["n"])
 
     @cached_property
     def answers(self) -> Answers | None:

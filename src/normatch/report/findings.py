@@ -127,13 +127,13 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
 
     Missing or changed data is no error, unless ``moved`` says where it is: all that needs no data is still there.
     """
-    run = Run.open(path, moved.unlabelled)
+    run = Run.open(path)
     config, _ = run.config, (run.result, run.split, run.warnings)  # if these are damaged, that is an error
     model = load_model(path).to(device_of(device))
     answers = read_answers(run, model.spec.classes)
     try:
         today = moved.applied_to(config.replace(device=device))
-        corpus = with_test_set(today, open_corpus(today, reading), run.given)
+        corpus = with_test_set(today, open_corpus(today, reading), run)
         must_be_the_same(run, corpus, model.spec, answers)
         held, validation, unlabelled = _predict_all(run, corpus, model)
         if answers is not None and held is not None:

@@ -1,5 +1,6 @@
 """Checkpoints: all that a resumed run needs in one safetensors file, written atomically, without pickle."""
 
+import os
 import re
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from normatch.errors import UserError, reason
-from normatch.files import replacing
+from normatch.files import PARTS, replacing
 
 __all__ = ["Writer", "load_latest", "newest_step", "save"]
 
@@ -56,12 +57,15 @@ class Writer:
 def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
     """Write the checkpoint of ``step``, tensors on the CPU; earlier ones are removed only once it is in place."""
     folder.mkdir(exist_ok=True)
+    records = folder.with_name("metrics.jsonl")
+    if records.is_file():
+        with records.open("rb") as lines:
+            os.fsync(lines.fileno())  # a run is not resumed from this step without its records up to it
     path = folder / f"step-{step:08d}.safetensors"
     with replacing(path) as part:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
         part.write_bytes(save_tensors(whole, {CHECKSUM: _checksum(step, whole)}))
-    leftovers = folder.glob(".step-*.safetensors.part")
-    for other in (*leftovers, *(file for earlier, file in _steps(folder).items() if earlier != step)):
+    for other in (*folder.glob(PARTS), *(file for earlier, file in _steps(folder).items() if earlier != step)):
         other.unlink()
 
 

@@ -3,7 +3,6 @@ made."""
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +20,11 @@ from normatch.nets import find_backbone, suitable_backbone
 from normatch.nets.model import Model, ModelSpec
 from normatch.seeding import derive
 from normatch.training.feed import stays_on_host
-from normatch.training.given import given_labels, with_labels
-from normatch.training.labelled import must_be_runs_on, named_items
+from normatch.training.label_file import must_be_runs_on, read_label_files, with_labels
+from normatch.training.run import STAYED, Moved, Run
 from normatch.training.runtime import Runtime
 
-__all__ = ["Job", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
+__all__ = ["Job", "corpus_of", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
 
 
 @dataclass(frozen=True)
@@ -69,24 +68,27 @@ def must_have_classes(corpus: Corpus) -> None:
         raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
 
 
-def with_test_set(config: Config, corpus: Corpus, given: Mapping[str, str] | None = None) -> Corpus:
-    """The corpus of a run: with ``test_share``, some items are held out by seed as its test set.
+def with_test_set(config: Config, corpus: Corpus, begun: Run | None = None) -> Corpus:
+    """The corpus of a run: with ``test_share``, some samples are held out by seed as its test set.
 
-    Then other files have the labels that are ``given``, those of an existing run, or by default those that manifests
-    among ``labelled`` have. So these do not change what is held out.
+    Then others have the labels that label files add, or that those of the run that was ``begun`` have added. So these
+    do not change what is held out.
     """
     held = hold_out(corpus, config.test_share, config.seed) if config.test_share else corpus
-    return with_labels(held, given_labels(config, held) if given is None else given)
+    return with_labels(held, read_label_files(config.labelled, held) if begun is None else begun.added_labels)
 
 
-def draw(config: Config, corpus: Corpus, begun: Split | None = None) -> Split:
-    """Draw the labelled, unlabelled and validation items of a run; UserError if the method lacks unlabelled ones.
+def corpus_of(run: Run, moved: Moved = STAYED, reading: Reading = DEFAULT) -> Corpus:
+    """The data of a run, read again; UserError if it has changed since."""
+    config = moved.applied_to(run.config)
+    corpus = with_test_set(config, open_corpus(config, reading), run)
+    run.must_be_its_data(corpus)
+    return corpus
 
-    ``begun`` is the split of the run that is resumed: what once named its items may be gone.
-    """
-    named = None
-    if config.labelled:
-        named = named_items(config.labelled, corpus) if begun is None else begun.labelled
+
+def draw(config: Config, corpus: Corpus) -> Split:
+    """Draw the labelled, unlabelled and validation samples of a run; UserError if the method lacks unlabelled ones."""
+    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if config.labelled else None
     split = draw_split(
         corpus,
         config.labels,
@@ -98,35 +100,29 @@ def draw(config: Config, corpus: Corpus, begun: Split | None = None) -> Split:
     )
     if methods.get(config.method).views.unlabelled and not len(split.unlabelled):
         raise UserError(
-            f"method {config.method!r} needs unlabelled items, and there are none: add some, "
+            f"method {config.method!r} needs unlabelled samples, and there are none: add some, "
             "set include_labelled, or choose a method that learns from labels alone"
         )
     return split
 
 
-def prepare(
-    config: Config,
-    corpus: Corpus | None = None,
-    *,
-    pretrained: bool = True,
-    begun: Split | None = None,
-    given: Mapping[str, str] | None = None,
-) -> Job:
+def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None = None, pretrained: bool = True) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
 
     ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
+    ``begun``: the run that is resumed, with the split that was drawn when it began.
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
-    ``begun``: the split of the run that is resumed. Its augmentations without effect are no error: they cannot be left
-    out any more.
-    ``given``: the labels of files that the run has which is resumed, as for :func:`with_test_set`.
     """
     runtime = Runtime.of(config)
-    corpus = with_test_set(config, corpus or open_corpus(config), given)
+    corpus = with_test_set(config, corpus or open_corpus(config), begun)
     if begun is None:
         config.augment.must_suit(images=corpus.train.is_images)
-        must_be_runs_on(config, corpus)
+        must_be_runs_on(config.labelled, corpus)
+        split = draw(config, corpus)
+    else:
+        begun.must_be_its_data(corpus)
+        split = begun.split
     on_host = stays_on_host(config.pool, corpus, runtime.device)
-    split = draw(config, corpus, begun)
     mean, std = _statistics(corpus.train)
     spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
     task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)

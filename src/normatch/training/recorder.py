@@ -8,7 +8,6 @@ from typing import Protocol
 
 from normatch.files import naming, write_json
 from normatch.training.diagnosis import Alarm
-from normatch.training.events import Events
 from normatch.training.metrics import Record
 
 __all__ = ["Recorder", "RunRecorder", "Silent"]
@@ -33,13 +32,18 @@ class Silent:
 
 
 class RunRecorder:
-    """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``."""
+    """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``.
+
+    TensorBoard shows nothing of earlier files of events after the step ``resumed_at``.
+    """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # seconds of import, which only a run needs
+
         self._folder = folder
         self._path = folder / "metrics.jsonl"
         self._lines = self._path.open("a", encoding="utf-8")
-        self._events = Events(folder / "events", resumed_at)
+        self._events = SummaryWriter(str(folder / "events"), purge_step=resumed_at + 1)
 
     def __enter__(self) -> "RunRecorder":
         return self
@@ -52,7 +56,9 @@ class RunRecorder:
         with naming(self._path):
             self._lines.write(json.dumps({"step": step} | record) + "\n")
             self._lines.flush()
-        self._events.write(step, {name: value for name, value in record.items() if isinstance(value, float)})
+        for name, value in record.items():
+            if isinstance(value, float):
+                self._events.add_scalar(name, value, step)
 
     def warn(self, alarms: list[Alarm]) -> None:
         write_json(self._folder / "warnings.json", [dataclasses.asdict(alarm) for alarm in alarms])

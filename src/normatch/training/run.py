@@ -2,26 +2,29 @@
 
 import json
 import os
+import secrets
 import shutil
 import typing
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TypeVar
 
 import normatch
 from normatch.annotations import fits
 from normatch.config import Config, read_config, to_json
-from normatch.data import Corpus, Split
-from normatch.data.split import digest, digest_of_files, digest_of_test, files_of, how_to_test
+from normatch.data import Corpus, Split, digest
+from normatch.data.split import files_of, how_to_test
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import checked, kind_of, read_json, read_object, replacing, write_json
-from normatch.locks import take
+from normatch.files import alone, checked, read_json, read_object, read_sealed, write_sealed
 from normatch.significance import describe_accuracy
 from normatch.text import counted
 from normatch.training.diagnosis import Alarm
 from normatch.training.metrics import Record
 
 __all__ = ["STAYED", "Moved", "Run"]
+
+T = TypeVar("T")
 
 
 class Moved(NamedTuple):
@@ -33,19 +36,14 @@ class Moved(NamedTuple):
 
     def applied_to(self, config: Config) -> Config:
         """The config with these places instead of its own."""
-        changes = {name: place for name, place in self._asdict().items() if place is not None}
-        return config.replace(**changes)
-
-    @classmethod
-    def between(cls, begun: Config, now: Config) -> "Moved":
-        """The places in ``now`` that are not those in ``begun``."""
-        places = {name: getattr(now, name) for name in cls._fields}
-        return cls(**{name: place for name, place in places.items() if place != getattr(begun, name)})
+        return config.replace(**self._given())
 
     def flags(self) -> list[str]:
         """The flags of the command line that name these places."""
-        given = {name: place for name, place in self._asdict().items() if place is not None}
-        return [word for name, place in given.items() for word in (f"--{name.replace('_', '-')}", str(place))]
+        return [word for name, place in self._given().items() for word in (f"--{name.replace('_', '-')}", str(place))]
+
+    def _given(self) -> dict[str, Any]:
+        return {name: place for name, place in self._asdict().items() if place is not None}
 
 
 STAYED = Moved()
@@ -56,6 +54,8 @@ RESULT: dict[str, Any] = {
     "n": int,
     "method": str,
     "labels": int,
+    "labels_by_class": dict[str, int],
+    "label_counts": dict[str, int],
     "seed": int,
     "steps": int,
     "seconds": float,
@@ -66,8 +66,8 @@ RESULT: dict[str, Any] = {
 }
 """What every ``result.json`` has, and of which type."""
 
-SINCE: dict[str, Any] = {"label_counts": dict[str, int], "labels_by_class": dict[str, int]}
-"""What results of earlier versions lack."""
+SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
+"""What a ``result.json`` has of held-out samples: shares, or null without any."""
 
 WARNING = typing.get_type_hints(Alarm)
 """What every warning in ``warnings.json`` has."""
@@ -77,28 +77,30 @@ class Run:
     """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``warnings.json``, ``checkpoint/``, and once
     it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
 
-    def __init__(self, path: Path, unlabelled: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.unlabelled = unlabelled
-        """Where the folder of more unlabelled images is now, if it has moved since."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus | None = None) -> "Run":
-        """Create the folder atomically. With ``corpus``, the data of the split, ``split.json`` has the names of its
-        files, if items are files, and its digests next to the positions."""
+    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus) -> "Run":
+        """Create the folder atomically. ``split.json`` has what identifies the data next to the positions in it."""
         cls.must_be_new(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             part.mkdir()
         except OSError as error:
             raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
+        about = {
+            "digest": digest(corpus),
+            "files": files_of(split, corpus),
+            "added_labels": {str(at): name for at, name in corpus.added_labels.items()},
+        }
         try:
-            write_json(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            write_json(part / "split.json", _about(split, corpus) | split.to_json())
+            write_sealed(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
+            write_sealed(part / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
             (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:
@@ -124,17 +126,15 @@ class Run:
             )
 
     @classmethod
-    def open(cls, path: Path, unlabelled: Path | None = None) -> "Run":
+    def open(cls, path: Path) -> "Run":
         if not (path / "config.json").is_file():
             raise UserError(f"{path} is no run (it has no config.json): give the folder that `normatch train` wrote")
-        return cls(path, unlabelled)
+        return cls(path)
 
-    def alone(self) -> TextIO:
-        """A lock, held until it is closed, so that only one process at a time trains the run."""
-        lock = take(self.path / "config.json")
-        if lock is None:
-            raise UserError(f"{self.path} is being trained by another process: wait for it, or stop it")
-        return lock
+    def alone(self) -> AbstractContextManager[None]:
+        """A lock, so that only one process at a time trains the run."""
+        busy = f"{self.path} is being trained by another process: wait for it, or stop it"
+        return alone(self.path / ".lock", busy)
 
     @property
     def config(self) -> Config:
@@ -142,60 +142,33 @@ class Run:
 
     @property
     def split(self) -> Split:
-        try:
-            return Split.from_json(read_object(self.path / "split.json"))
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{self.path / 'split.json'} cannot be read ({error!r}): restore it or train again"
-            ) from error
+        return self._of_split(Split.from_json)
+
+    @property
+    def digest(self) -> str | None:
+        """Identifies the data: see :func:`normatch.data.digest`."""
+        return self._of_split(lambda about: about.get("digest"))
 
     @property
     def files(self) -> dict[str, list[str]]:
-        """The names of the labelled, validation and test files; empty if items are not files."""
-        files: dict[str, list[str]] = self._of_files("files", dict[str, list[str]])
-        now = self._names_today()
-        return {part: list(map(now, names)) for part, names in files.items()}
+        """The names of the labelled, validation and test files; empty if samples are not files."""
+        return self._of_split(lambda about: checked({"files": {}} | about, {"files": dict[str, list[str]]})["files"])
 
     @property
-    def given(self) -> dict[str, str]:
-        """The classes of training files whose labels were given apart from the data, by name."""
-        given: dict[str, str] = self._of_files("given", dict[str, str])
-        now = self._names_today()
-        return {now(name): label for name, label in given.items()}
+    def added_labels(self) -> dict[int, str]:
+        """The classes of training samples whose labels are not in the data but in label files, by position."""
+        return self._of_split(lambda about: {int(at): str(name) for at, name in about.get("added_labels", {}).items()})
 
-    def _names_today(self) -> Callable[[str], str]:
-        """Gives a file its name of today: in the folder of more unlabelled images, which may have moved, it is an
-        absolute path."""
-        then = None if self.unlabelled is None else self.config.unlabelled
-        if self.unlabelled is None or then is None:
-            return str
-        old, new = (os.path.join(folder, "") for folder in (then, os.path.abspath(self.unlabelled.expanduser())))
-        return lambda name: new + name.removeprefix(old) if name.startswith(old) else name
+    def _of_split(self, read: Callable[[dict[str, Any]], T]) -> T:
+        return self._read("split.json", lambda path: read(read_sealed(path)))
 
-    def _of_files(self, name: str, kind: Any) -> Any:
-        """What split.json says of files under ``name``; empty if it says nothing."""
-
-        def read(path: Path) -> Any:
-            return checked({name: {}} | read_object(path), {name: kind})[name]
-
-        return self._read("split.json", read)
-
-    def has_files_of(self, corpus: Corpus) -> bool:
-        """Whether ``corpus`` has the same files at the split's positions; True if items are not files."""
-        return self.files in ({}, files_of(self.split, corpus))
-
-    def has_data_of(self, corpus: Corpus) -> bool:
-        """Whether ``corpus`` has the run's labels and its inputs or, where these are files, their names in the same
-        order; True for runs that were started before this was stored."""
-        stored = self._read("split.json")
-        numbers = {"digest": digest(self.split, corpus), "digest_of_files": digest_of_files(corpus)}
-        return all(stored.get(name) in (None, number) for name, number in numbers.items())
-
-    @property
-    def digest_of_test(self) -> str | None:
-        """A number for the test items; None if there are none, and for runs that were started before it was stored."""
-        stored: str | None = self._read("split.json").get("digest_of_test")
-        return stored
+    def must_be_its_data(self, corpus: Corpus) -> None:
+        """Raise UserError unless ``corpus`` is the data that the run was started with."""
+        if self.digest not in (None, digest(corpus)):
+            raise UserError(
+                f"the data has changed since {self.path} was started: samples of {corpus.name} or their labels were "
+                "added, removed or changed; restore them, or start another run with another --out"
+            )
 
     @property
     def finished(self) -> bool:
@@ -204,16 +177,19 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The content of ``result.json``: accuracy of the final averaged weights, steps, time, hardware, and so on."""
+        """The content of ``result.json``: scores of the final averaged weights, steps, time, hardware, and so on."""
         if not self.finished:
             raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
 
         def read(path: Path) -> dict[str, Any]:
-            result = read_object(path)
-            return checked(result, RESULT | {name: hint for name, hint in SINCE.items() if name in result})
+            result = checked(read_object(path), RESULT)
+            for name in SCORES:
+                score = result.get(name)
+                if score is not None and not (fits(score, float) and 0 <= score <= 1):
+                    raise ValueError(f"{name} is {score!r}")
+            return result
 
-        result: dict[str, Any] = self._read("result.json", read)
-        return result
+        return self._read("result.json", read)
 
     @property
     def accuracy(self) -> float | None:
@@ -224,8 +200,7 @@ class Run:
     @property
     def how_to_test(self) -> str:
         """What to do so that a run on this data has a test set, if this one had none."""
-        # Results of earlier versions lack the counts.
-        return how_to_test(self.config.data, self.result.get("label_counts", {}))
+        return how_to_test(self.config.data, self.result["label_counts"])
 
     def describe(self) -> str:
         """The result as one line of text."""
@@ -234,6 +209,8 @@ class Run:
             reached = describe_accuracy(result["accuracy"], result["n"], result["evaluated_on"]) + ", "
         else:
             reached = f"no accuracy: {self.how_to_test}; "
+        if "macro_f1" in result and result["n"]:
+            reached += f"balanced accuracy {result['balanced_accuracy']:.2%}, macro-F1 {result['macro_f1']:.2%}, "
         lost = counted(len(result["skipped"]), "unreadable image")
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
@@ -248,18 +225,15 @@ class Run:
         def read(path: Path) -> list[dict[str, Any]]:
             content = read_json(path)
             if not isinstance(content, list):
-                raise ValueError(f"it holds {kind_of(content)}, not a list")
+                raise ValueError("it holds no list")
             return [checked(warning, WARNING) for warning in content]
 
-        warnings: list[dict[str, Any]] = []
-        if (self.path / "warnings.json").is_file():
-            warnings = self._read("warnings.json", read)
-        return warnings
+        return self._read("warnings.json", read) if (self.path / "warnings.json").is_file() else []
 
-    def _read(self, name: str, read: Callable[[Path], Any] = read_object) -> Any:
+    def _read(self, name: str, read: Callable[[Path], T]) -> T:
         try:
             return read(self.path / name)
-        except (OSError, ValueError) as error:
+        except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
             raise UserError(f"{self.path / name} cannot be read ({reason(error)}): restore it") from error
 
     def metrics(self) -> Iterator[dict[str, Any]]:
@@ -272,55 +246,50 @@ class Run:
                 for line in lines:
                     yield _record(line)
         except ValueError as error:
-            raise _unreadable(path, error) from error
+            raise UserError(f"{path} cannot be read ({error}): restore it") from error
 
-    def forget_after(self, step: int) -> None:
-        """Drop the metrics of steps after ``step``, which a resumed run will repeat, and damage at the end of the file.
+    def metrics_until(self, step: int) -> list[dict[str, Any]]:
+        """The records up to ``step``, from which a run is resumed; others, and damage at the end, are dropped.
 
-        A process that was killed leaves an incomplete last line, a power cut may leave anything. Damage before a
-        record that is kept is an error.
+        A process that was killed leaves an incomplete last line, a power cut may leave anything. UserError unless there
+        is a record of each step at which one was due.
         """
         path = self.path / "metrics.jsonl"
-        if not path.is_file():
-            return
-        kept: list[bytes] = []
-        damage: ValueError | None = None
-        for line in path.read_bytes().splitlines(keepends=True):
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        kept: list[dict[str, Any]] = []
+        size = 0
+        for line in lines:
             try:
-                at: int = _record(line)["step"]
-            except ValueError as error:
-                damage = damage or error
-                continue
-            if at > step:
+                record = _record(line)
+            except ValueError:
                 break
-            if damage:
-                raise _unreadable(path, damage) from damage
-            kept.append(line)
-        with replacing(path) as part:
-            part.write_bytes(b"".join(kept))
+            if record["step"] > step:
+                break
+            kept.append(record)
+            size += len(line)
+        missing = _recorded(self.config, step) - {record["step"] for record in kept}
+        if missing:
+            raise UserError(
+                f"{path} is damaged (it lacks the record of step {min(missing)}): restore it, or remove "
+                f"{self.path / 'checkpoint'} to train from the start"
+            )
+        if lines:
+            os.truncate(path, size)
+        return kept
 
 
-def _about(split: Split, corpus: Corpus | None) -> dict[str, Any]:
-    """What split.json says of the data of a split besides positions."""
-    if corpus is None:
-        return {}
-    found = {
-        "files": files_of(split, corpus),
-        "given": corpus.given,
-        "digest": digest(split, corpus),
-        "digest_of_files": digest_of_files(corpus),
-        "digest_of_test": digest_of_test(corpus),
-    }
-    return {name: value for name, value in found.items() if value}
+def _recorded(config: Config, step: int) -> set[int]:
+    """The steps up to ``step`` after which metrics are recorded."""
+    every = {config.log_every, config.evaluate_every or config.epoch}
+    return {at for n in every for at in range(n, step + 1, n)} | ({step} if step == config.steps else set())
 
 
 def _record(line: bytes) -> dict[str, Any]:
     """The content of a line of ``metrics.jsonl``; ValueError if the line is incomplete or no record."""
-    record = json.loads(line.decode("utf-8"))
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except RecursionError:
+        record = None
     if not line.endswith(b"\n") or not fits(record, Record) or not isinstance(record.get("step"), int):
         raise ValueError("a line is no record of a step")
     return dict(record)
-
-
-def _unreadable(path: Path, error: ValueError) -> UserError:
-    return UserError(f"{path} cannot be read ({error}): restore it")

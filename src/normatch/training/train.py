@@ -13,7 +13,7 @@ from normatch.data import Corpus, Reading, sources
 from normatch.data.images import DEFAULT
 from normatch.data.split import label_counts
 from normatch.errors import UserError
-from normatch.files import write_json
+from normatch.files import PARTS, write_json
 from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
 from normatch.training.job import Job, open_corpus, prepare
@@ -30,10 +30,7 @@ MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_r
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
 
 PLACES = {"data", "unlabelled"}
-"""Config fields that may differ too if they name the user's own data, which must be the same at its new place."""
-
-ROUNDING = 1e-4
-"""Largest change of the data's mean and deviation, in deviations, that another decoder or processor may cause."""
+"""Config fields that a run may change until it is finished: the data, which must be the same, may have moved."""
 
 
 def train(
@@ -58,28 +55,25 @@ def train(
     path = run_folder(config, out)
     if not resume:
         Run.must_be_new(path)
-        corpus = corpus or open_corpus(config, reading)
-        job = prepare(config, corpus)
+        job = prepare(config, corpus or open_corpus(config, reading))
         # Not earlier: a message about data that is not found quotes it as it was given.
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
             _train(run, job, None, progress, turns, new=True)
         return run
-    run = Run.open(path, config.unlabelled)
+    run = Run.open(path)
     if config.backbone == "auto":
         # The network that was picked when the run began: on another kind of device, another one would be.
         config = config.replace(backbone=run.config.backbone)
     _must_match(run, config)
-    if run.finished:
-        _must_be_its_data(run, config)
-    else:
+    if not run.finished:
         with run.alone():
+            for part in path.glob(PARTS):
+                part.unlink()
             saved = checkpoint.load_latest(path / "checkpoint")
-            corpus = corpus or open_corpus(config, reading)
-            job = prepare(config, corpus, pretrained=saved is None, begun=run.split, given=run.given)
-            _must_be_unchanged(run, job, saved)
-            _train(run, job, saved, progress, turns)
+            job = prepare(config, corpus or open_corpus(config, reading), begun=run, pretrained=saved is None)
+            _train(run, job, saved, progress, turns, new=False)
     return run
 
 
@@ -109,7 +103,7 @@ def _train(
     progress: Progress,
     turns: Turns | None,
     *,
-    new: bool = False,
+    new: bool,
 ) -> None:
     """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
 
@@ -123,9 +117,9 @@ def _train(
             if saved is not None:
                 done, state = saved
                 loop.step.load(state, done)
-            run.forget_after(loop.step.done)
-            loop.seconds = max((line["seconds"] for line in run.metrics()), default=0.0)
-            loop.diagnosis.replay(run.metrics())
+            records = run.metrics_until(loop.step.done)
+            loop.seconds = max((record["seconds"] for record in records), default=0.0)
+            loop.diagnosis.replay(records)
             with RunRecorder(run.path, loop.step.done) as recorder:
                 loop.run(recorder, progress, run.path / "checkpoint", turns)
         except Exception as error:
@@ -147,45 +141,13 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 def _must_match(run: Run, config: Config) -> None:
     stored, given = flat(to_json(run.config)), flat(to_json(with_absolute_paths(config)))
+    may_differ = MAY_DIFFER if run.finished else MAY_DIFFER | PLACES
     for name in stored:
-        if name in MAY_DIFFER or (name in PLACES and _are_own(stored[name], given[name])):
-            continue
-        if stored[name] != given[name]:
+        if name not in may_differ and stored[name] != given[name]:
             raise UserError(
                 f"{run.path} was started with {name} {stored[name]}, not {given[name]}: "
                 "resume it without that change, or start another run with another --out"
             )
-
-
-def _must_be_its_data(run: Run, config: Config) -> None:
-    """Raise UserError if other data is given to a finished run, whose data is not read again."""
-    stored, given = to_json(run.config), to_json(with_absolute_paths(config))
-    for name in sorted(PLACES):
-        if stored[name] != given[name]:
-            raise UserError(
-                f"{run.path} is finished, and was trained on {stored[name]}, not on {given[name]}: "
-                "choose another --out to train again"
-            )
-
-
-def _are_own(*places: str | None) -> bool:
-    return all(place is not None and place not in sources for place in places)
-
-
-def _must_be_unchanged(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None) -> None:
-    """Raise UserError unless the split has the same positions, its items the same labels and, for files, the same
-    names, and all items the mean and deviation that the ``saved`` model normalises with."""
-    same = run.split.to_json() == job.split.to_json() and run.has_files_of(job.corpus) and run.has_data_of(job.corpus)
-    if saved is not None:
-        mean, std = (saved[1][f"average/normalise.{name}"] for name in ("mean", "std"))
-        now = job.method.model.normalise
-        for before, after in ((mean, now.mean.cpu()), (std, now.std.cpu())):
-            same = same and before.shape == after.shape and bool(((before - after).abs() <= ROUNDING * std).all())
-    if not same:
-        raise UserError(
-            f"the data has changed since {run.path} was started: its labelled, unlabelled or test items, or their "
-            "labels, are others now; restore it, or start another run with another --out"
-        )
 
 
 def _finish(run: Run, loop: Loop) -> None:

@@ -1,0 +1,170 @@
+"""Label files: which samples' labels a run uses in place of a draw, and labels that are added to those of the data."""
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data import UNKNOWN, Corpus, digest
+from normatch.data.folder import folder_of
+from normatch.data.manifest import is_manifest, list_manifest
+from normatch.errors import UserError, reason
+from normatch.training.run import Run
+
+__all__ = ["must_be_runs_on", "read_label_files", "with_labels"]
+
+Labels = dict[int, str | None]
+"""Positions among the training samples, each with the class that it is given; None where it is that of the data."""
+
+COLUMN = "item"
+"""The column of positions in a table of ``normatch suggest``."""
+
+REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}, or of files with path and label"
+
+
+def with_labels(corpus: Corpus, added: Mapping[int, str | None]) -> Corpus:
+    """The corpus with the classes ``added`` to training samples that have none in the data."""
+    labels, classes = corpus.train.labels.copy(), corpus.train.classes
+    used = {at: name for at, name in added.items() if name in classes and at < len(labels) and labels[at] == UNKNOWN}
+    if not used:
+        return corpus
+    labels[list(used)] = [classes.index(name) for name in used.values()]
+    return replace(corpus, train=replace(corpus.train, labels=labels), added_labels=used)
+
+
+def read_label_files(places: Sequence[Path], corpus: Corpus) -> Labels:
+    """What all places name together of the training samples of ``corpus``.
+
+    A place is the folder of an earlier run, whose labels count; a table of files and labels (a manifest), which
+    corrects those of runs; or positions: a table with the column ``item``, a text file or an .npy file.
+    """
+    runs: Labels = {}
+    tables: Labels = {}
+    for place in (place.expanduser() for place in places):
+        found = runs if place.is_dir() else tables
+        for at, name in _read(place, corpus).items():
+            before = found.get(at)
+            if name is not None and before is not None and name != before:
+                remedy = "add a table with the right label" if found is runs else "correct one of the two"
+                raise UserError(f"{place}: {_called(corpus, at)} is {name!r} here and {before!r} in another: {remedy}")
+            found[at] = name or before
+    return {at: tables.get(at) or runs.get(at) for at in sorted(runs.keys() | tables.keys())}
+
+
+def must_be_runs_on(places: Sequence[Path], corpus: Corpus) -> None:
+    """Raise UserError if one of the places is a run on other data, in which a position is another sample."""
+    for place in (place.expanduser() for place in places):
+        if place.is_dir() and Run.open(place).digest not in (None, digest(corpus)):
+            raise UserError(
+                f"labelled is {place}, a run on other samples than those of {corpus.name} here: give a run on the "
+                "same data, with the same held-out samples"
+            )
+
+
+def _called(corpus: Corpus, at: int) -> str:
+    return str(at) if corpus.train.files is None else str(corpus.train.files[at])
+
+
+def _read(place: Path, corpus: Corpus) -> Labels:
+    if is_manifest(place):
+        return _manifest(place, corpus)
+    if place.is_dir():
+        run = Run.open(place)
+        added = run.added_labels
+        return {at: added.get(at) for at in run.split.labelled.tolist()}
+    try:
+        found = _array(place) if place.suffix.lower() == ".npy" else _text(place)
+    except (OSError, ValueError, csv.Error) as error:
+        why = "it is no text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", reason(error))
+        raise UserError(f"labelled is {str(place)!r}, which cannot be read ({why}): {REMEDY}") from error
+    if not found:
+        raise UserError(f"{place} names no sample: {REMEDY}")
+    if min(found) < 0:
+        raise UserError(f"{place} has position {min(found)}: positions begin with 0")
+    return dict.fromkeys(found)
+
+
+def _manifest(path: Path, corpus: Corpus) -> Labels:
+    """The class of each training file of ``corpus`` that a table of files has a label for."""
+    train = corpus.train
+    if train.files is None:
+        raise UserError(
+            f"labelled is {str(path)!r}, a table of files, but {corpus.name} has none: give positions, in a table "
+            f"with the column {COLUMN} or one a line"
+        )
+    listed = list_manifest(path)
+    if listed.test is not None:
+        raise UserError(f"{path} lists test images: leave them out, its labels are to be learnt")
+    root = os.path.abspath(folder_of(corpus.name))
+    places = _places(train.files, root)
+    found: Labels = {}
+    for file, name in zip(listed.train.paths, listed.train.names, strict=True):
+        if name is None:
+            continue
+        at = next((places[place] for place in _spellings(file) if place in places), None)
+        if at is None:
+            test = corpus.test.files if corpus.test is not None else None
+            tested = test is not None and not _places(test, root).keys().isdisjoint(_spellings(file))
+            what = "a test image" if tested else "no image"
+            raise UserError(f"{path}: {file} is {what} of {corpus.name}: leave it out")
+        if name not in train.classes:
+            raise UserError(
+                f"{path}: {file} is {name!r}, and the classes of {corpus.name} are {', '.join(train.classes)}: "
+                "correct it, or add a picture of a new class to the data"
+            )
+        before = corpus.labels_of_data[at]
+        if before != UNKNOWN and train.classes[before] != name:
+            raise UserError(
+                f"{path}: {file} is {name!r}, but {train.classes[before]!r} in {corpus.name}: correct one of the two"
+            )
+        found[at] = name
+    if not found:
+        raise UserError(f"{path} has no label yet: fill in its column label")
+    return found
+
+
+def _places(files: NDArray[np.object_], root: str) -> dict[str, int]:
+    """The position of each file by where it is, also without links to its folder."""
+    found: dict[str, int] = {}
+    real = cache(os.path.realpath)
+    for at, name in enumerate(files.tolist()):
+        folder, own = os.path.split(os.path.join(root, name))
+        found[os.path.normpath(os.path.join(folder, own))] = at
+        found[os.path.join(real(folder), own)] = at
+    return found
+
+
+def _spellings(path: Path) -> tuple[str, str]:
+    """Where a file is, as given and without links to its folder."""
+    return os.path.abspath(path), os.path.join(os.path.realpath(path.parent), path.name)
+
+
+def _array(path: Path) -> list[int]:
+    found = np.load(path, allow_pickle=False)
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ValueError("it holds no list of whole numbers")
+    return [int(at) for at in found]
+
+
+def _text(path: Path) -> list[int]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    head = [name.strip().lower() for name in rows[0]] if rows else []
+    if COLUMN in head:
+        column = head.index(COLUMN)
+        words = [row[column] if column < len(row) else "" for row in rows[1:]]
+    else:
+        words = [word for row in rows for cell in row for word in cell.split()]
+    return [_position(word) for word in words]
+
+
+def _position(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"it has {word!r} for a position") from None
