@@ -48,7 +48,7 @@ def test_choosing_labels(tmp_path: Path) -> None:
     told = [
         line
         for line in (DOCS / "choose-labels.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith(("12 items", "next: "))
+        if line.startswith(("12 samples", "next: "))
     ]
     assert len(told) == 2
     assert "\n".join(told) in said
