@@ -423,7 +423,6 @@ def test_wrong_input_is_one_line_and_writes_nothing(
         "nowhere is no run": [str(tmp_path / "nowhere")],
         "is a folder": [run, "--out", str(tmp_path)],
         "is no folder": [run, "--out", str(tmp_path / "nowhere" / "page.html")],
-        "ends in .html": [run, "--out", str(tmp_path / "page.txt")],
         "leave out --json or --out": [run, "--json", "--out", str(tmp_path / "page.html")],
     }
     for message, argv in cases.items():

@@ -26,7 +26,7 @@ from normatch.text import aligned, counted
 from normatch.training.run import Run
 from normatch.training.train import MAY_DIFFER
 
-__all__ = ["Comparison", "Difference", "Group", "RunRow", "compare", "describe", "verdict", "write_comparison"]
+__all__ = ["Comparison", "Difference", "Group", "RunRow", "compare", "describe", "tables", "write_comparison"]
 
 NO_SETTINGS = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields that make no other experiment: its repetition, where it is computed, and what it writes."""
@@ -56,7 +56,7 @@ class Group:
     """Runs of one config; the accuracy is the mean over them."""
 
     name: str
-    runs: list[str]
+    runs: list[RunRow]
     method: str
     labels: int
     """Number of labelled samples that were trained on."""
@@ -66,33 +66,27 @@ class Group:
     evaluated_on: str | None
     n: int
     steps: int
-    seconds: float
-    hardware: str
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The accuracy of the first config less that of the second, and the probability ``p`` of one at least this large
-    if both were equally good."""
+    """The accuracy of the first less that of the second, and the probability ``p`` of one at least this large if both
+    were equally good; these are None if they cannot be compared."""
 
     first: str
     second: str
-    test: str | None
-    """paired t: runs of the same seeds and test samples; McNemar: a run of each on the same test samples; Welch's t:
-    other seeds or test samples. None if they cannot be compared."""
-    n: int = 0
-    """Number of pairs of runs, of test samples, or of runs."""
+    test: str
+    """paired t: runs of the same seeds and test samples; McNemar: one run of each on the same test samples; Welch's t:
+    other seeds or test samples; or why there is none."""
     difference: float | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
-    why_not: str | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The content of a comparison, JSON-ready."""
 
-    runs: list[RunRow]
     groups: list[Group]
     same_data: bool
     """Whether all were trained on the same data, so that their accuracies are comparable."""
@@ -142,20 +136,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
         by_config.setdefault(repr(member.settings), []).append(member)
     teams = list(by_config.values())
     groups = [_group(name, team) for name, team in zip(_group_names(teams), teams, strict=True)]
-    rows = [
-        RunRow(
-            m.name,
-            str(m.run.path),
-            m.config.seed,
-            m.result["accuracy"],
-            _wilson(m),
-            m.result["seconds"],
-            m.result["hardware"],
-        )
-        for m in members
-    ]
     return Comparison(
-        runs=rows,
         groups=groups,
         same_data=len({member.config.data for member in members}) == 1,
         settings=_differing([team[0] for team in teams]),
@@ -192,33 +173,29 @@ def _resolved(config: Config) -> Config:
     return config.replace(data=data, unlabelled=config.unlabelled and Path(resolved(config.unlabelled)))
 
 
-def _wilson(member: _Member) -> tuple[float, float] | None:
-    n = member.result["n"]
-    return wilson_interval(round(member.accuracy * n), n) if n else None
-
-
 def _group(name: str, team: list[_Member]) -> Group:
-    first, result = team[0], team[0].result
-    values = [member.accuracy for member in team if member.result["n"]]
-    varies = len(values) > 1 and np.ptp(values) > 0
+    rows = []
+    for member in team:
+        result, n = member.result, member.result["n"]
+        interval = wilson_interval(round(member.accuracy * n), n) if n else None
+        reached = (result["accuracy"], interval, result["seconds"], result["hardware"])
+        rows.append(RunRow(member.name, str(member.run.path), member.config.seed, *reached))
+    values, result = [row.accuracy for row in rows if row.accuracy is not None], team[0].result
+    interval = rows[0].interval
+    if len(values) > 1 and np.ptp(values) > 0:
+        low, high = mean_interval(values)
+        interval = max(low, 0.0), min(high, 1.0)
     return Group(
         name=name,
-        runs=[member.name for member in team],
+        runs=rows,
         method=result["method"],
         labels=result["labels"],
         accuracy=statistics.mean(values) if values else None,
-        interval=_within(mean_interval(values)) if varies else _wilson(first),
+        interval=interval,
         evaluated_on=result["evaluated_on"],
         n=result["n"],
         steps=result["steps"],
-        seconds=statistics.mean(member.result["seconds"] for member in team),
-        hardware=", ".join(dict.fromkeys(member.result["hardware"] for member in team)),
     )
-
-
-def _within(interval: tuple[float, float]) -> tuple[float, float]:
-    """The part of an interval that accuracies can have."""
-    return max(interval[0], 0.0), min(interval[1], 1.0)
 
 
 def _differing(firsts: list[_Member]) -> dict[str, list[Any]]:
@@ -246,95 +223,57 @@ def _pairs(groups: list[Group]) -> list[tuple[int, int]]:
 def _difference(first: str, a: list[_Member], second: str, b: list[_Member]) -> Difference:
     from scipy.stats import ttest_ind, ttest_rel
 
-    for name, team in ((first, a), (second, b)):
-        if not all(member.result["n"] for member in team):
-            return Difference(first, second, None, why_not=f"{name} has no accuracy")
+    if not all(member.result["n"] for member in (*a, *b)):
+        return Difference(first, second, "not comparable: one has no accuracy")
     if a[0].config.data != b[0].config.data:
-        return Difference(first, second, None, why_not=f"their data differs: {a[0].config.data} and {b[0].config.data}")
+        return Difference(first, second, f"not comparable: their data, {a[0].config.data} and {b[0].config.data}")
     shared = [(x, y) for x in a for y in b if x.test is not None and x.test == y.test]
-    seeds = {x.config.seed: (x, y) for x, y in shared if x.config.seed == y.config.seed}
-    ours, theirs = ([pair[side].accuracy for pair in seeds.values()] for side in (0, 1))
-    if len(seeds) > 1 and np.ptp(np.subtract(ours, theirs)) > 1e-9:
-        found = ttest_rel(ours, theirs)
-        return _by_t(first, second, "paired t", len(seeds), statistics.mean(ours) - statistics.mean(theirs), found)
-    for x, y in (*seeds.values(), *shared):
-        if x.answers is None or y.answers is None or not np.array_equal(x.answers.labels, y.answers.labels):
-            continue
-        won = mcnemar(x.answers.correct, y.answers.correct)
-        return Difference(x.name, y.name, "McNemar", won.n, x.accuracy - y.accuracy, None, won.p)
+    pairs = [(x, y) for x, y in shared if (x.config.seed, x.config.fold) == (y.config.seed, y.config.fold)]
+    ours, theirs = ([pair[side].accuracy for pair in pairs] for side in (0, 1))
+    if len(pairs) > 1 and np.ptp(np.subtract(ours, theirs)) > 1e-9:
+        return _by_t(first, second, f"paired t, {len(pairs)} pairs of runs", ours, theirs, ttest_rel(ours, theirs))
+    for x, y in (*pairs, *shared):
+        one, other = x.answers, y.answers
+        if one is not None and other is not None and np.array_equal(one.labels, other.labels):
+            found = mcnemar(one.correct, other.correct)
+            said = f"McNemar, {found.n:,} test samples"
+            return Difference(x.name, y.name, said, x.accuracy - y.accuracy, None, found.p)
     ours, theirs = ([member.accuracy for member in team] for team in (a, b))
     if min(len(a), len(b)) > 1 and np.ptp(ours) + np.ptp(theirs) > 0:
-        found = ttest_ind(ours, theirs, equal_var=False)
-        return _by_t(
-            first, second, "Welch's t", len(a) + len(b), statistics.mean(ours) - statistics.mean(theirs), found
-        )
-    return Difference(
-        first, second, None, why_not="they have no seeds or test samples in common: train both with the same seeds"
-    )
+        found_t = ttest_ind(ours, theirs, equal_var=False)
+        return _by_t(first, second, f"Welch's t, {len(a)} and {len(b)} runs", ours, theirs, found_t)
+    return Difference(first, second, "not comparable: train both with the same seeds, on the same test samples")
 
 
-def _by_t(first: str, second: str, test: str, n: int, difference: float, found: Any) -> Difference:
+def _by_t(first: str, second: str, test: str, ours: list[float], theirs: list[float], found: Any) -> Difference:
     low, high = found.confidence_interval(0.95)
-    return Difference(first, second, test, n, difference, (float(low), float(high)), float(found.pvalue))
-
-
-def verdict(d: Difference) -> str:
-    """A difference as a sentence.
-
-    >>> verdict(Difference("a", "b", "paired t", 3, 0.021, (0.004, 0.038), 0.03))
-    'a against b: +2.10 points (95% CI +0.40 to +3.80), p = 0.03 (paired t, 3 pairs of runs): they differ'
-    """
-    if d.test is None or d.p is None or d.difference is None:
-        return f"{d.first} against {d.second}: not comparable, {d.why_not}"
-    spread = f" (95% CI {points(d.interval[0])} to {points(d.interval[1])})" if d.interval else ""
-    said = f"p = {d.p:.2g} ({d.test}, {of(d)}): {'they differ' if d.p < 0.05 else 'no clear difference'}"
-    return f"{d.first} against {d.second}: {points(d.difference)} points{spread}, {said}"
-
-
-def points(difference: float) -> str:
-    return f"{100 * difference:+.2f}"
-
-
-def of(d: Difference) -> str:
-    """What a test counts."""
-    units = {"paired t": ("pair of runs", "pairs of runs"), "McNemar": ("test sample", "test samples")}
-    return counted(d.n, *units.get(d.test or "", ("run", "runs")))
+    difference = statistics.mean(ours) - statistics.mean(theirs)
+    return Difference(first, second, test, difference, (float(low), float(high)), float(found.pvalue))
 
 
 def tables(c: Comparison) -> dict[str, list[list[str]]]:
     """The comparison as tables of text, each with its heading."""
-    groups = [["config", "method", "labels", "runs", "accuracy", "95% CI", "samples", "steps", "seconds", "hardware"]]
-    groups += [
-        [
-            *(g.name, g.method, f"{g.labels:,}", str(len(g.runs)), share(g.accuracy, g.n), _ends(g.interval, g.n)),
-            *(f"{g.n:,} {g.evaluated_on}" if g.n else "–", f"{g.steps:,}", f"{g.seconds:,.0f}", g.hardware),
-        ]
-        for g in c.groups
-    ]
-    n = max(g.n for g in c.groups)
-    named = {name: g.name for g in c.groups for name in g.runs}
+    groups = [["config", "method", "labels", "runs", "accuracy", "95% CI", "samples", "steps"]]
     runs = [["run", "config", "seed", "accuracy", "95% CI", "seconds", "hardware"]]
-    runs += [
-        [
-            r.name,
-            named[r.name],
-            str(r.seed),
-            share(r.accuracy, n),
-            _ends(r.interval, n),
-            f"{r.seconds:,.0f}",
-            r.hardware,
-        ]
-        for r in c.runs
-    ]
-    differences = [["first", "second", "difference in points", "95% CI", "p", "test"]]
+    for g in c.groups:
+        tested = f"{g.n:,} {g.evaluated_on}" if g.n else "–"
+        reached = [share(g.accuracy, g.n), _ends(g.interval, g.n), tested, f"{g.steps:,}"]
+        groups.append([g.name, g.method, f"{g.labels:,}", str(len(g.runs)), *reached])
+        for r in g.runs:
+            reached = [share(r.accuracy, g.n), _ends(r.interval, g.n), f"{r.seconds:,.0f}", r.hardware]
+            runs.append([r.name, g.name, str(r.seed), *reached])
+    differences = [["first", "second", "points", "95% CI", "p", "", "test"]]
     for d in c.differences:
-        if d.p is None or d.difference is None:
-            differences.append([d.first, d.second, "–", "–", "–", f"not comparable: {d.why_not}"])
-        else:
-            ends = " to ".join(map(points, d.interval)) if d.interval else "–"
-            differences.append([d.first, d.second, points(d.difference), ends, f"{d.p:.2g}", f"{d.test}, {of(d)}"])
+        found = ["–"] * 4
+        if d.p is not None and d.difference is not None:
+            ends = " to ".join(f"{100 * end:+.2f}" for end in d.interval) if d.interval else "–"
+            said = "they differ" if d.p < 0.05 else "no clear difference"
+            found = [f"{100 * d.difference:+.2f}", ends, f"{d.p:.2g}", said]
+        differences.append([d.first, d.second, *found, d.test])
     settings = [["setting", *(g.name for g in c.groups)]]
     settings += [[field, *("–" if v is None else str(v) for v in values)] for field, values in c.settings.items()]
+    if len(c.groups) > MOST_PAIRED:
+        settings = [list(column) for column in zip(*settings, strict=True)]
     return {"groups": groups, "runs": runs, "differences": differences, "settings": settings}
 
 
@@ -344,15 +283,13 @@ def _ends(interval: tuple[float, float] | None, n: int) -> str:
 
 def describe(c: Comparison) -> str:
     """The comparison as text for a terminal."""
-    found = tables(c)
-    lines = aligned([row[:-1] for row in found["groups"]])
-    if len(c.runs) > len(c.groups):
-        lines += ["", "each run", *aligned([row[:-1] for row in found["runs"]])]
+    found = {name: aligned(rows) for name, rows in tables(c).items()}
+    lines = [*found["groups"], "", *found["runs"]]
     if c.settings:
-        lines += ["", "settings that differ", *aligned(found["settings"])]
+        lines += ["", "settings that differ", *found["settings"]]
     if c.differences:
-        lines += ["", "differences (each by itself: of many, some are below 0.05 at random)"]
-    return "\n".join([*lines, *(f"  {verdict(d)}" for d in c.differences)])
+        lines += ["", "differences (each p by itself: of many, some are below 0.05 at random)", *found["differences"]]
+    return "\n".join(lines)
 
 
 def write_comparison(c: Comparison, out: Path, *, force: bool = False) -> Path:
@@ -364,15 +301,14 @@ def write_comparison(c: Comparison, out: Path, *, force: bool = False) -> Path:
         for g, (color, _) in zip(c.groups, colors, strict=True)
         if g.accuracy is not None and g.interval is not None
     ]
-    curves, key = [], []
-    paths = {run.name: Path(run.path) for run in c.runs}
+    curves = []
     for g, (color, dash) in zip(c.groups[:MOST_DRAWN], colors, strict=False):
-        for name in g.runs:
-            found = curves_of(list(Run.open(paths[name]).metrics())).get(f"{g.evaluated_on}/accuracy", [])
-            curves += [Series(name, found, color, dash)] if found else []
-        key += [Series(g.name, [], color, dash)]
-    scored = [g for g in c.groups if g.accuracy is not None]
-    best = [g for g in scored if g.accuracy == max(g.accuracy or 0.0 for g in scored)]
-    drawn = {"intervals": intervals, "curves": curves, "key": key, "best": best}
-    write_page(out, render("comparison", to_json(c), c=c, tables=tables(c), **drawn))
+        for run in g.runs:
+            found = curves_of(list(Run.open(Path(run.path)).metrics())).get(f"{g.evaluated_on}/accuracy", [])
+            curves += [Series(run.name, found, color, dash)] if found else []
+    key = [Series(g.name, [], *look) for g, look in zip(c.groups[:MOST_DRAWN], colors, strict=False)]
+    highest = max((g.accuracy for g in c.groups if g.accuracy is not None), default=None)
+    best = [g for g in c.groups if highest is not None and g.accuracy == highest]
+    drawn = {"intervals": intervals, "curves": curves, "key": key, "best": best, "tables": tables(c)}
+    write_page(out, render("comparison", to_json(c), c=c, **drawn))
     return out

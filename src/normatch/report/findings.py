@@ -19,21 +19,8 @@ from normatch.data.images import DEFAULT
 from normatch.data.images.cache import CacheError
 from normatch.device import Device, device_of
 from normatch.errors import UserError, repeat_command
+from normatch.evaluate import metrics
 from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
-from normatch.evaluate.metrics import (
-    LEAST_TO_FIT,
-    Bin,
-    agreement,
-    averages,
-    confusion,
-    cross_fit,
-    fit_temperature,
-    mean_gap,
-    named,
-    per_class,
-    reliability,
-    soften,
-)
 from normatch.evaluate.score import held_out
 from normatch.methods import methods
 from normatch.nets.model import Model, features, load_model
@@ -42,18 +29,7 @@ from normatch.significance import wilson_interval
 from normatch.training.job import open_corpus, with_test_set
 from normatch.training.run import STAYED, Moved, Run
 
-__all__ = [
-    "MOST_POINTS",
-    "Curve",
-    "Evidence",
-    "Findings",
-    "Predicted",
-    "Shown",
-    "curves_of",
-    "examine",
-    "gather",
-    "next_steps",
-]
+__all__ = ["Evidence", "Findings", "Predicted", "Shown", "curves_of", "examine", "gather", "next_steps"]
 
 T = TypeVar("T")
 
@@ -87,7 +63,7 @@ class Predicted:
     @property
     def p(self) -> NDArray[np.float64]:
         """(N, K) probabilities of the head."""
-        return soften(self.logits, 1.0)
+        return metrics.soften(self.logits, 1.0)
 
 
 @dataclass(frozen=True)
@@ -181,9 +157,9 @@ def _array(tensor: torch.Tensor) -> NDArray[np.float64]:
 class Calibration:
     """Confidence against accuracy, before and after temperature scaling."""
 
-    before: tuple[Bin, ...]
+    before: tuple[metrics.Bin, ...]
     error_before: float
-    after: tuple[Bin, ...] | None
+    after: tuple[metrics.Bin, ...] | None
     error_after: float | None
     temperatures: tuple[float, ...]
     how: str
@@ -306,8 +282,10 @@ def examine(evidence: Evidence) -> Findings:
     result = run.result
     n, accuracy = result["n"], result["accuracy"]
     unscored = evidence.gone_or(f"No {evidence.noun} of known class were held out: {run.how_to_test}.")
-    table = found("classes", confusion(answers.labels, answers.guess, len(spec.classes)) if answers else unscored)
-    means = averages(answers.labels, answers.guess) if answers else {}
+    table = found(
+        "classes", metrics.confusion(answers.labels, answers.guess, len(spec.classes)) if answers else unscored
+    )
+    means = metrics.averages(answers.labels, answers.guess) if answers else {}
     if evidence.gone and evidence.noun == "images":
         left_out["pictures"] = evidence.gone_or("")
     curves = curves_of(list(run.metrics()))
@@ -330,7 +308,7 @@ def examine(evidence: Evidence) -> Findings:
         curves=curves,
         trained_on=_trained_on(run),
         confusion=table.tolist() if table is not None else None,
-        per_class=per_class(table, spec.classes) if table is not None else None,
+        per_class=metrics.per_class(table, spec.classes) if table is not None else None,
         calibration=found("calibration", _calibration(evidence, answers) if answers else unscored),
         balance=found("balance", _balance(evidence)),
         agreement=agreed,
@@ -369,26 +347,28 @@ def _averaged(curve: Curve) -> Curve:
 
 def _calibration(evidence: Evidence, answers: Answers) -> Calibration:
     held, validation, n = evidence.held_out, evidence.validation, len(answers.items)
-    before = reliability(answers.confidence, answers.correct)
+    before = metrics.reliability(answers.confidence, answers.correct)
     after: NDArray[np.float64] | None = None
     temperatures: tuple[float, ...] = ()
     if held is None:
         how = "No temperature was fitted: the data could not be read again."
-    elif validation is not None and len(validation.samples) >= LEAST_TO_FIT:
-        temperatures = (fit_temperature(validation.logits, validation.dataset.labels),)
-        after = soften(held.logits, temperatures[0])
+    elif validation is not None and len(validation.samples) >= metrics.LEAST_TO_FIT:
+        temperatures = (metrics.fit_temperature(validation.logits, validation.dataset.labels),)
+        after = metrics.soften(held.logits, temperatures[0])
         fitted = f"{len(validation.samples)} validation {evidence.noun}"
         how = f"The temperature was fitted on {fitted} and scored on the test {evidence.noun}."
-    elif n >= LEAST_TO_FIT:
-        after, temperatures = cross_fit(held.logits, answers.labels, evidence.config.seed)
+    elif n >= metrics.LEAST_TO_FIT:
+        after, temperatures = metrics.cross_fit(held.logits, answers.labels, evidence.config.seed)
         how = (
             f"Two temperatures were fitted by cross-fitting: each random half of the {n} {answers.which} "
             f"{evidence.noun} is scored at the temperature of the other half."
         )
     else:
         how = f"No temperature was fitted: {n} {evidence.noun} are too few."
-    scaled = reliability(after.max(1), after.argmax(1) == answers.labels) if after is not None else None
-    return Calibration(before, mean_gap(before), scaled, mean_gap(scaled) if scaled else None, temperatures, how)
+    scaled = metrics.reliability(after.max(1), after.argmax(1) == answers.labels) if after is not None else None
+    return Calibration(
+        before, metrics.mean_gap(before), scaled, metrics.mean_gap(scaled) if scaled else None, temperatures, how
+    )
 
 
 def _trained_on(run: Run) -> int | None:
@@ -422,9 +402,9 @@ def _agreement(evidence: Evidence) -> Agreement | str:
         return f"{evidence.config.method} has no second classifier to disagree with the head."
     if predicted is None or predicted.auxiliary is None:
         return evidence.gone_or(f"There are no {evidence.noun} to look at.")
-    head, other = predicted.logits.argmax(1), named(predicted.auxiliary)
+    head, other = predicted.logits.argmax(1), metrics.named(predicted.auxiliary)
     labels = predicted.dataset.labels if predicted.which != "unlabelled" else np.full(len(head), UNKNOWN)
-    agree, known = agreement(predicted.p, predicted.auxiliary), labels != UNKNOWN
+    agree, known = metrics.agreement(predicted.p, predicted.auxiliary), labels != UNKNOWN
 
     def accuracy(guess: NDArray[np.int64], where: NDArray[np.bool_]) -> float | None:
         return float((guess == labels)[where & known].mean()) if (where & known).any() else None
@@ -446,7 +426,7 @@ def _disputed(evidence: Evidence) -> list[Shown]:
     assert predicted.auxiliary is not None
     p, q = predicted.p, predicted.auxiliary
     distance = np.abs(p - q).sum(1) / 2
-    rows = np.flatnonzero(~agreement(p, q))
+    rows = np.flatnonzero(~metrics.agreement(p, q))
     return _shown(evidence, predicted, rows[np.argsort(-distance[rows], kind="stable")][:MOST_SHOWN])
 
 
@@ -463,7 +443,7 @@ def _errors(evidence: Evidence, answers: Answers) -> list[Shown]:
 
 def _shown(evidence: Evidence, predicted: Predicted, rows: NDArray[np.int64]) -> list[Shown]:
     p, q, names = predicted.p, predicted.auxiliary, (*evidence.model.spec.classes, None)  # UNKNOWN, −1, is None
-    other = named(q) if q is not None else np.full(len(p), UNKNOWN)
+    other = metrics.named(q) if q is not None else np.full(len(p), UNKNOWN)
     labels, files = predicted.dataset.labels, predicted.dataset.files
     return [
         Shown(

@@ -64,7 +64,6 @@ def write_report(
     usual = Run.open(run).path / "report.html"
     place = out or usual
     must_be_free(place, force=force or place.resolve() == usual.resolve())
-    _must_be_a_page(place)
     evidence = gather(run, moved, device, reading)
     if evidence.gone is not None:
         if place.exists() and not force:
@@ -87,19 +86,12 @@ def numbers_of(
 
 
 def write_page(place: Path, markup: str) -> None:
-    """Write a page; the place must be that of an HTML file."""
-    _must_be_a_page(place)
     try:
         with replacing(place) as part:
             # File names that are not valid text are written with escapes.
             part.write_text(markup, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UserError(f"cannot write {place} ({error.strerror}): choose another --out") from error
-
-
-def _must_be_a_page(place: Path) -> None:
-    if place.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{place} is to be an HTML page: give a name that ends in .html")
 
 
 def render(kind: str, numbers: Any, **view: Any) -> str:
