@@ -146,14 +146,19 @@ def test_nobody_wonders_where_pictures_are(tmp_path: Path, monkeypatch: pytest.M
     assert report["ignored"] == {
         "kinds": {".heic": 2, "": 1, ".md": 1, ".txt": 1, ".xml": 1},
         "dangling": [f"pets/train/{name}" for name in ("bear", "cat/gone.png", "cat/loop.png", "fish")],
-        "elsewhere": ["pets/2.png", "pets/train/unlabeled/back", "pets/validation/cat/1.png"],
+        "elsewhere": [
+            "pets/2.png",
+            "pets/train/unlabeled/back",
+            "pets/validation/cat/1.png",
+            "pets/validation/cat/again.png",
+        ],
     }
     assert next(iter(report["ignored"]["kinds"])) == ".heic"
     assert {place["name"] for place in report["classes"]} == {"bird", "cat", "dog"}
     text = describe(report)
     assert "! 6 files of other kinds are ignored: .heic 2, " in text
     assert "! ignored, a broken link: pets/train/bear and 3 more\n" in text
-    assert "! ignored, outside the folders that are read: pets/2.png and 2 more" in text
+    assert "! ignored, outside the folders that are read: pets/2.png and 3 more" in text
     # By another name, and with a folder of it named twice.
     monkeypatch.chdir("pets")
     again = inspect(".", unlabelled=tmp_path / "pets" / "validation")["ignored"]

@@ -83,7 +83,7 @@ def test_missing_file(case: Case, tmp_path: Path) -> None:
     if case.name in ("folder", "mini-imagenet"):
         # The files themselves say which images there are: none is missed until the last has gone.
         shutil.rmtree(victim.parents[1])
-        assert {"folder": f"{tmp_path / 'test'} has folders in it", "mini-imagenet": "train/ is missing"}[
+        assert {"folder": f"{tmp_path / 'test'} has subfolders", "mini-imagenet": "train/ is missing"}[
             case.name
         ] in complaint(case, tmp_path)
         return

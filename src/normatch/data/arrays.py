@@ -3,7 +3,6 @@
 import itertools
 import re
 import zipfile
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,31 +41,30 @@ def read_arrays(path: Path) -> Corpus:
         _must_not_pass_over(path, content, inputs.ndim)
     if (test_inputs is None) != (test_labels is None):
         raise UserError(f"{path} has only one of 'test_images' and 'test_labels': give both or neither")
-    if test_inputs is not None and test_labels is not None and not test_inputs.size and not test_labels.size:
-        # An empty test set counts as none, so that some items can be held out instead.
-        test_inputs = test_labels = None
-    parts = []
+    parts = {str(path): (inputs, labels)}
+    # An empty test set counts as none, so that some samples can be held out instead.
+    if test_inputs is not None and test_labels is not None and (test_inputs.size or test_labels.size):
+        parts[f"{path}, its test samples"] = (test_inputs, test_labels)
+    columns, datasets = [], []
+    for where, (_, given) in parts.items():
+        with _named(where):
+            columns.append(_as_labels(given))
     with _named(str(path)):
-        parts.append((_as_inputs(inputs), _as_labels(labels)))
-    if test_inputs is not None and test_labels is not None:
-        with _named(f"{path}, its test items"):
-            parts.append((_as_inputs(test_inputs), _as_labels(test_labels)))
+        classes = _classes(content.get("classes"), columns)
+    for (where, (array, _)), column in zip(parts.items(), columns, strict=True):
+        with _named(where):
+            datasets.append(Dataset(_as_inputs(array), column, classes))
     with _named(str(path)):
-        classes = _classes(content.get("classes"), [part[1] for part in parts])
-        train = Dataset(*parts[0], classes)
-    with _named(f"{path}, its test items"):
-        test = Dataset(*parts[1], classes) if parts[1:] else None
-    with _named(str(path)):
-        return Corpus(str(path), train, test)
+        return Corpus(str(path), datasets[0], datasets[1] if datasets[1:] else None)
 
 
 @contextmanager
-def _named(what: str) -> Iterator[None]:
+def _named(where: str) -> Iterator[None]:
     """Say in a UserError what is wrong."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"{what}: {error}") from None
+        raise UserError(f"{where}: {error}") from None
 
 
 def find_inputs(path: Path, names: Sequence[str]) -> str:
@@ -83,6 +81,8 @@ def find_inputs(path: Path, names: Sequence[str]) -> str:
 @contextmanager
 def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
     """An .npz file of plain arrays, each read when it is asked for; UserError if it cannot be."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a regular file: give an .npz file")  # a pipe might never end
     try:
         # Opened here, because NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
@@ -93,7 +93,7 @@ def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
                 yield content
     except UserError:
         raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged file can raise nearly anything, MemoryError if its header claims petabytes
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
 
 
@@ -106,11 +106,11 @@ def _the_one(path: Path, content: Collection[str], names: tuple[str, ...]) -> st
 
 
 def _must_not_pass_over(path: Path, content: dict[str, NDArray[Any]], dimensions: int) -> None:
-    """Raise UserError if an array of items, by its name to test on, would not be read."""
+    """Raise UserError if an array of samples, by its name to test on, would not be read."""
     for name in sorted(set(content) - set(itertools.chain(*NAMES))):
         if content[name].ndim == dimensions and not set(re.split(r"[^a-z]+", name.lower())).isdisjoint(SETS):
             raise UserError(
-                f"{path} has {name}, which is not read: call items to test on 'test_images' and their classes "
+                f"{path} has {name}, which is not read: call samples to test on 'test_images' and their classes "
                 "'test_labels', or leave them out"
             )
 
@@ -135,8 +135,8 @@ def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
 def _classes(names: NDArray[Any] | None, labels: list[NDArray[np.int64]]) -> tuple[str, ...]:
     if names is not None:
         return tuple(str(name) for name in names.reshape(-1).tolist())
-    highest, items = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
-    if highest >= items:
+    highest, samples = max(int(part.max(initial=-1)) for part in labels), sum(map(len, labels))
+    if highest >= samples:
         # These are not class numbers; a name for each of so many classes could exhaust the memory.
-        raise UserError(f"the highest label is {highest:,} with {items:,} items: number the classes from 0 on")
+        raise UserError(f"the highest label is {highest:,} with {samples:,} samples: number the classes from 0 on")
     return tuple(str(i) for i in range(highest + 1))

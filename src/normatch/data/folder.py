@@ -1,17 +1,15 @@
 """A folder of images: one subfolder per class, and one for images whose class is not known."""
 
-import errno
-import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import SETS, UNKNOWN, Corpus, Dataset
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.images import DEFAULT, SIZES, SUFFIXES, Channels, OnBad, Reading, decode_all
 from normatch.errors import UserError
 from normatch.text import counted
@@ -32,12 +30,13 @@ __all__ = [
 ]
 
 UNLABELLED = ("unlabeled", "unlabelled")
-PARTS = ("train", "test")
+FORMATS = ", ".join(sorted(SUFFIXES))
 
-KINDS = ", ".join(sorted(SUFFIXES))
+SHOWN = 5
+"""Most suffixes of other files that a message names."""
 
-SHOWN = 3
-"""Most folders that an error names besides the first."""
+OF_A_RUN = ("config.json", "split.json")
+"""The files that every run's folder has from the start: whoever trains inside the data's folder leaves runs there."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +81,15 @@ class Listings:
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""
-        more = list_unlabelled(where)
-        here = self.everything
+        more, here = list_unlabelled(where), self.everything
         known = {os.path.abspath(path): name for path, name in zip(here.paths, here.names, strict=True)}
-        for path in more.paths:
-            if os.path.abspath(path) in known:
-                label = known[os.path.abspath(path)]
-                raise UserError(
-                    f"unlabelled is {str(where)!r}, but {path} is in {self.name} already, "
-                    f"{f'as {label!r}' if label else 'unlabelled'}: give a folder of other images"
-                )
+        twice = next((path for path in more.paths if os.path.abspath(path) in known), None)
+        if twice is not None:
+            label = known[os.path.abspath(twice)]
+            raise UserError(
+                f"unlabelled is {str(where)!r}, but {twice} is in {self.name} already, "
+                f"{f'as {label!r}' if label else 'unlabelled'}: give a folder of other images"
+            )
         return replace(self, train=self.train + more)
 
     def outline(self) -> Corpus:
@@ -126,74 +124,52 @@ def folder_of(data: str) -> Path:
 def list_corpus(where: Path) -> Listings:
     """List a folder: images in ``DIR/<class>/`` are labelled, those in ``DIR/unlabeled/`` are not; alternatively
     ``DIR/train`` and ``DIR/test`` are such folders."""
-    train_folder, test_folder = where / "train", where / "test"
-    if not _has_folders(train_folder):
+    parts = {name.lower(): where / name for name in _inside(where).folders}
+    train, test = parts.get("train"), parts.get("test")
+    if train is None or not _inside(train).folders:
         # A folder "train" without subfolders is a class named "train" (railway pictures).
         return Listings(str(where), where, list_folder(where))
-    train = list_folder(train_folder) + _unlabelled(where)
-    if test_folder.is_dir():
-        return Listings(str(where), where, train, list_folder(test_folder))
-    misnamed = [folder for folder in _folders(where) if folder.name.lower() == test_folder.name]
-    if misnamed:
-        raise UserError(f"{misnamed[0]} is not read: call it {test_folder.name!r}, or move it elsewhere")
-    return Listings(str(where), where, train)
+    return Listings(str(where), where, list_folder(train) + _unlabelled(where), list_folder(test) if test else None)
 
 
 def list_folder(where: Path) -> Listing:
     """The images of one folder: its class folders by name, then those without a label."""
-    loose = _images(where)
-    if loose:
+    inside = _inside(where)
+    if inside.images:
         raise UserError(
-            f"{loose[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, to "
-            f"{where / UNLABELLED[0]}"
+            f"{where / inside.images[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, "
+            f"to {where / UNLABELLED[0]}"
         )
     paths: list[Path] = []
     names: list[str] = []
-    wrong: list[Path] = []
-    for folder in itertools.filterfalse(_is_unlabelled, _folders(where)):
-        images = _images(folder)
-        if not images and holds_runs(folder):
+    for name in inside.folders:
+        if name.lower() in UNLABELLED:
+            continue
+        folder = _inside(where / name)
+        if not folder.images and _holds_runs(where / name):
             # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
             continue
-        if _folders(folder):
-            _must_be_a_class(folder, where)
-        wrong += [folder] if _folders(folder) or not images else []
-        paths += images
-        names += [folder.name] * len(images)
-    if wrong:
-        raise UserError(_diagnosis(wrong))
+        if folder.folders or not folder.images:
+            raise UserError(_diagnosis(where / name, folder.folders))
+        paths += [where / name / image for image in folder.images]
+        names += [name] * len(folder.images)
     listing = Listing(tuple(paths), tuple(names)) + _unlabelled(where)
     if not listing.paths:
-        raise UserError(
-            f"no images in {where}: put them in a folder for each class, such as {where / 'cat' / '1.png'} ({KINDS})"
-        )
+        example = where / "cat" / "1.png"
+        raise UserError(f"no images in {where}: put them in a folder for each class, such as {example} ({FORMATS})")
     return listing
 
 
-def _must_be_a_class(folder: Path, where: Path) -> None:
-    """Raise UserError if ``folder``, which has folders in it, is by its name a set of pictures, as "validation" is."""
-    if folder.name.lower() in PARTS and folder.name not in PARTS:
-        raise UserError(f"{folder} has folders in it: if it is no class, call it {folder.name.lower()!r}")
-    if folder.name.lower() in SETS and where.name not in PARTS:
-        named = "" if folder.name == "test" else f", and call this one {where / 'test'} if it is to test on"
-        raise UserError(
-            f"{folder} has folders in it: if it is no class, move the class folders beside it into "
-            f"{where / 'train'}{named}"
+def _diagnosis(folder: Path, subfolders: Sequence[str]) -> str:
+    """What is wrong with a folder that is no class folder."""
+    if subfolders:
+        return (
+            f"{folder} has subfolders: move its pictures directly into {folder} or, if it is no class, sort all "
+            f"pictures into {folder.parent / 'train' / '<class>'} and {folder.parent / 'test' / '<class>'}"
         )
-
-
-def _diagnosis(wrong: Sequence[Path]) -> str:
-    """What is wrong with the first of some folders that are no class folders, and which others there are."""
-    first, *others = wrong
-    if _folders(first):
-        what = f"{first} has subfolders: move its pictures directly into {first}"
-    elif kinds := kinds_in(first):
-        what = f"{first} has no pictures that can be read, only {kinds}: convert them to {KINDS}"
-    else:
-        what = f"{first} has no pictures: put those of the class there, or remove it"
-    shown = [str(folder) for folder in others[:SHOWN]]
-    shown += [f"{len(others) - SHOWN:,} more"] if len(others) > SHOWN else []
-    return f"{what}; {', '.join(shown)} cannot be read either" if shown else what
+    if others := _other_files(folder):
+        return f"{folder} has no pictures that can be read, only {others}: convert them to {FORMATS}"
+    return f"{folder} has no pictures: put those of the class there, or remove it"
 
 
 def find_images(places: Iterable[Path]) -> list[Path]:
@@ -201,10 +177,10 @@ def find_images(places: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for place in places:
         if place.is_dir():
-            images = _images(place, deep=True)
+            images = _deep_images(place)
             if not images:
-                others = kinds_in(place)
-                raise UserError(f"no images in {place}{others and f', only {others}'}: give a folder of {KINDS} files")
+                only = f", only {others}" if (others := _other_files(place)) else ""
+                raise UserError(f"no images in {place}{only}: give a folder of {FORMATS} files")
             found += images
         elif place.is_file():
             found.append(place)
@@ -253,55 +229,12 @@ def read_listings(
     return Corpus(outline.name, train, test, skipped=decoded.bad, facts=decoded.facts)
 
 
-def _unlabelled(where: Path) -> Listing:
-    # At any depth: without labels, subfolders cannot be mistaken for classes.
-    images = [image for folder in _folders(where) if _is_unlabelled(folder) for image in _images(folder, deep=True)]
-    return Listing(tuple(images), (None,) * len(images))
-
-
-def _is_unlabelled(folder: Path) -> bool:
-    # Case is ignored: "Unlabeled" is hardly the name of a class.
-    return folder.name.lower() in UNLABELLED
-
-
-def _folders(where: Path) -> Sequence[Path]:
-    with os.scandir(where) as found:
-        names = sorted(e.name for e in found if not e.name.startswith(".") and leads_to(e.is_dir))
-    return [where / name for name in names]
-
-
-def _has_folders(where: Path) -> bool:
-    return where.is_dir() and bool(_folders(where))
-
-
-def _images(where: Path, *, deep: bool = False) -> list[Path]:
-    """Image files sorted by path components. Uses scandir, which needs no system call per file."""
-    names: list[tuple[str, ...]] = []
-    folders: list[tuple[str, ...]] = [()]
-    while folders:
-        parts = folders.pop()
-        with os.scandir(os.path.join(where, *parts)) as found:
-            for entry in found:
-                # Skip hidden files: some systems keep metadata under image names with a leading dot.
-                if entry.name.startswith("."):
-                    continue
-                if os.path.splitext(entry.name)[1].lower() in SUFFIXES and leads_to(entry.is_file):
-                    names.append((*parts, entry.name))
-                elif deep and entry.is_dir(follow_symlinks=False):
-                    folders.append((*parts, entry.name))
-    return [where.joinpath(*parts) for parts in sorted(names)]
-
-
-OF_A_RUN = ("config.json", "split.json")
-"""The files that every run's folder has from the start: whoever trains inside the data's folder leaves runs there."""
-
-
 @dataclass(frozen=True)
 class Ignored:
     """The files that are not read, except for hidden files and those of runs."""
 
     kinds: dict[str, int]
-    """Number of files of each other kind by suffix, the most frequent first."""
+    """Number of other files by suffix, the most frequent first."""
     dangling: list[str]
     """Symbolic links whose target does not exist, or which form a loop."""
     elsewhere: list[str]
@@ -310,106 +243,119 @@ class Ignored:
 
 def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
     """The files at any depth of ``folders`` that are not among ``listed``."""
-    known = {_identity(path) for path in listed}
-    searched = {Path(folder) for folder in {os.path.dirname(path) for path in listed}}
+    known = {os.path.abspath(path) for path in listed}
+    searched = {Path(folder) for folder in {os.path.dirname(path) for path in known}}
     searched |= {parent for folder in searched for parent in folder.parents}
     kinds: Counter[str] = Counter()
-    dangling: list[Path] = []
-    elsewhere: list[Path] = []
-    seen: set[tuple[int, int] | None] = set()
-    waiting = list(folders)
+    dangling: list[str] = []
+    elsewhere: list[str] = []
+    waiting, seen = list(folders), set()
     while waiting:
         folder = waiting.pop()
-        # One of the folders may contain another, and a link may lead back.
-        if _identity(folder) in seen:
+        if os.path.abspath(folder) in seen or _is_run(folder):
             continue
-        seen.add(_identity(folder))
-        if _is_run(folder):
+        seen.add(os.path.abspath(folder))
+        try:
+            inside = _inside(folder)
+        except PermissionError:  # it cannot be part of the data: listing the data would have failed
             continue
-        for entry in _entries(folder):
-            if leads_to(entry.is_dir):
-                # Follow only links that the listing followed: others could lead anywhere.
-                followed = not entry.is_symlink() or folder / entry.name in searched
-                (waiting if followed else elsewhere).append(folder / entry.name)
-            elif not leads_to(entry.is_file):
-                dangling += [folder / entry.name] if entry.is_symlink() else []
-            elif (suffix := os.path.splitext(entry.name)[1].lower()) not in SUFFIXES:
-                kinds[suffix] += 1
-            elif _identity(entry.path) not in known:
-                elsewhere.append(folder / entry.name)
-    return Ignored(dict(kinds.most_common()), *(sorted(map(str, places)) for places in (dangling, elsewhere)))
+        for path in (folder / name for name in inside.folders):
+            # Follow only links that the listing followed: others could lead anywhere.
+            if path.is_symlink() and path.absolute() not in searched:
+                elsewhere.append(str(path))
+            else:
+                waiting.append(path)
+        images = (folder / name for name in inside.images)
+        elsewhere += [str(path) for path in images if os.path.abspath(path) not in known]
+        dangling += [str(folder / name) for name in inside.dangling]
+        kinds.update(os.path.splitext(name)[1].lower() for name in inside.others)
+    return Ignored(dict(kinds.most_common()), sorted(dangling), sorted(elsewhere))
 
 
 def say_ignored(ignored: Ignored) -> list[str]:
     """A line for each kind of ignored file that there is.
 
-    >>> say_ignored(Ignored({".txt": 1}, ["a/old.png"], ["a/more", "a/next", "b/1.png"]))[1:]
-    ['ignored, a broken link: a/old.png', 'ignored, outside the folders that are read: a/more and 2 more']
+    >>> say_ignored(Ignored({".heic": 10, "": 2}, ["a/old.png"], ["a/more", "a/next", "b/1.png"]))[:2]
+    ['12 files of other kinds are ignored: .heic 10, no suffix 2', 'ignored, a broken link: a/old.png']
     """
-    places = {"a broken link": ignored.dangling, "outside the folders that are read": ignored.elsewhere}
-    named = [
-        f"ignored, {why}: {found[0]}" + (f" and {len(found) - 1:,} more" if len(found) > 1 else "")
-        for why, found in places.items()
-        if found
-    ]
-    return [_other_kinds(ignored.kinds), *named] if ignored.kinds else named
+    lines = []
+    if n := sum(ignored.kinds.values()):
+        files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
+        kinds = [f"{suffix or 'no suffix'} {count:,}" for suffix, count in ignored.kinds.items()]
+        lines.append(f"{files} ignored: {_shown(kinds)}")
+    for why, found in {
+        "a broken link": ignored.dangling,
+        "outside the folders that are read": ignored.elsewhere,
+    }.items():
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        lines += [f"ignored, {why}: {found[0]}{more}"] if found else []
+    return lines
 
 
-def kinds_in(folder: Path) -> str:
+def _other_files(folder: Path) -> str:
     """The number of files of each other kind in a folder, such as a phone's: "12 .heic files"; "" if it has none."""
     kinds = find_ignored([folder], ()).kinds
-    named = [counted(n, f"{suffix} file".strip()) for suffix, n in list(kinds.items())[:SHOWN]]
-    return ", ".join(named) + (f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else "")
+    return _shown([counted(n, f"{suffix} file".strip()) for suffix, n in kinds.items()])
 
 
-def _other_kinds(kinds: dict[str, int]) -> str:
-    """A sentence on the number of files of each other kind.
-
-    >>> _other_kinds({".heic": 10, "": 2}), _other_kinds({".txt": 1})
-    ('12 files of other kinds are ignored: .heic 10, no suffix 2', '1 file of another kind is ignored: .txt 1')
-    """
-    n = sum(kinds.values())
-    files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
-    named = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in list(kinds.items())[:SHOWN])
-    more = f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else ""
-    return f"{files} ignored: {named}{more}"
+def _shown(kinds: list[str]) -> str:
+    return ", ".join(kinds[:SHOWN]) + (f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else "")
 
 
-def holds_runs(folder: Path) -> bool:
-    """Whether ``folder`` is the folder of a run, or has one in it at any depth; links are followed one level deep."""
-    if _is_run(folder):
-        return True
-    inside = [entry for entry in _entries(folder) if leads_to(entry.is_dir)]
-    return any((_is_run if entry.is_symlink() else holds_runs)(folder / entry.name) for entry in inside)
+def _is_run(folder: Path | str) -> bool:
+    return all(os.path.isfile(os.path.join(folder, name)) for name in OF_A_RUN)
 
 
-def leads_to(kind: Callable[[], bool]) -> bool:
-    """The result of an entry's ``is_dir`` or ``is_file``, but False for a link loop, for which they raise."""
-    try:
-        return kind()
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return False
+def _holds_runs(folder: Path) -> bool:
+    """Whether ``folder`` is the folder of a run, or has one in it at any depth."""
+    return any(_is_run(place) for place, _, _ in os.walk(folder))
 
 
-def _is_run(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in OF_A_RUN)
+def _unlabelled(where: Path) -> Listing:
+    # At any depth: without labels, subfolders cannot be mistaken for classes. Case is ignored: "Unlabeled" is hardly
+    # the name of a class.
+    folders = [name for name in _inside(where).folders if name.lower() in UNLABELLED]
+    images = [image for name in folders for image in _deep_images(where / name)]
+    return Listing(tuple(images), (None,) * len(images))
 
 
-def _identity(path: Path | str) -> tuple[int, int] | None:
-    """(device, inode), the same for a file through whatever link it is reached; None if there is no such file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def _deep_images(where: Path) -> list[Path]:
+    """All images at any depth, sorted by path components; links to folders are not followed."""
+    found: list[tuple[str, ...]] = []
+    for place, folders, names in os.walk(where):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        parts = Path(place).relative_to(where).parts
+        found += [(*parts, name) for name in names if _is_image(name) and os.path.isfile(os.path.join(place, name))]
+    return [where.joinpath(*parts) for parts in sorted(found)]
 
 
-def _entries(folder: Path) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(folder) as found:
-            return [entry for entry in found if not entry.name.startswith(".")]
-    except PermissionError:
-        # It cannot be part of the data: listing the data would have failed.
-        return []
+def _is_image(name: str) -> bool:
+    # Not hidden files: some systems keep metadata under image names with a leading dot.
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """Names in a folder, sorted: those that begin with a dot, and pipes and the like, are left out."""
+
+    folders: list[str]
+    images: list[str]
+    others: list[str]
+    """Files that are no images."""
+    dangling: list[str]
+
+
+def _inside(where: Path) -> _Inside:
+    found = _Inside([], [], [], [])
+    with os.scandir(where) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name.startswith("."):
+                continue
+            link = entry.is_symlink()  # else no file needs a system call
+            if os.path.isdir(entry.path) if link else entry.is_dir():
+                found.folders.append(entry.name)
+            elif os.path.isfile(entry.path) if link else entry.is_file():
+                (found.images if _is_image(entry.name) else found.others).append(entry.name)
+            elif link:
+                found.dangling.append(entry.name)
+    return found

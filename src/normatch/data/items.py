@@ -148,7 +148,7 @@ def _read(path: Path) -> NDArray[Any]:
         if path.suffix.lower() == ".npy":
             # Not numpy.load, which does not close a file that it cannot read.
             return np.lib.format.open_memmap(path, mode="r")
-    except (OSError, EOFError, ValueError, TypeError) as error:
+    except Exception as error:  # a damaged file can raise nearly anything
         raise UserError(f"cannot read {path}: {reason(error)}; write a plain array with numpy.save") from error
     with open_npz(path) as content:
         rows: NDArray[Any] = content[find_inputs(path, content.files)]

@@ -84,11 +84,11 @@ def _list(data: str, on_bad: OnBad) -> Listings | None:
             f"data is {data!r}: no such folder or file, and no data set of that name "
             f"(there are {', '.join(sources.names())}); {FROM_A_PLUG_IN}{hint}"
         )
-    if path.suffix.lower() == ".csv":
-        return list_manifest(path, on_bad)
-    if path.suffix.lower() == ".npz":
-        return None
-    raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
+    kind = path.suffix.lower()
+    # Not a pipe, which might never end.
+    if kind not in (".csv", ".npz") or not path.is_file():
+        raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
+    return list_manifest(path, on_bad) if kind == ".csv" else None
 
 
 def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> Ignored:

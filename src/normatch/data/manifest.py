@@ -39,7 +39,7 @@ SPLITS = frozenset({"set", "subset", "fold", "partition"})
 
 def is_manifest(path: Path) -> bool:
     """Whether ``path`` is a table of files, though perhaps none that can be read, and not of positions (``item``)."""
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() != ".csv" or not path.is_file():
         return False
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
