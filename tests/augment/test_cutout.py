@@ -3,39 +3,27 @@
 import pytest
 import torch
 
-from normatch.augment.cutout import GREY, CutoutParams, apply_cutout, settle_cutout
+from normatch.augment.cutout import cut_out
 
 
 @pytest.mark.parametrize(
     ("shape", "hole"), [((1, 8, 8), (4, 4)), ((3, 32, 32), (16, 16)), ((3, 33, 20), (16, 10)), ((1, 9, 9), (9, 9))]
 )
-def test_paints_its_rectangle(shape: tuple[int, int, int], hole: tuple[int, int]) -> None:
-    h, w = shape[1:]
+def test_paints_its_rectangle_in_the_grey_of_fixmatch(shape: tuple[int, int, int], hole: tuple[int, int]) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(128, 256, (50, *shape), dtype=torch.uint8, generator=generator)
-    params = settle_cutout(torch.rand(2, 50, generator=generator), (h, w), hole)
+    uniform = torch.rand(2, 50, generator=generator)
     expected = images.clone()
-    for image, top, left, bottom, right in zip(expected, *(p.tolist() for p in params), strict=True):
-        assert (bottom - top, right - left) == hole
-        image[:, max(top, 0) : bottom, max(left, 0) : right] = GREY
-    assert torch.equal(apply_cutout(images, params), expected)
+    for image, centre in zip(expected, uniform.T.tolist(), strict=True):
+        top, left = (int(c * side) - size // 2 for c, side, size in zip(centre, shape[1:], hole, strict=True))
+        image[:, max(top, 0) : top + hole[0], max(left, 0) : left + hole[1]] = 127
+    assert torch.equal(cut_out(images, uniform, hole), expected)
 
 
-def test_centres_are_uniform_and_areas_follow() -> None:
-    n = 50_000
-    params = settle_cutout(torch.rand(2, n, generator=torch.Generator().manual_seed(1)), (8, 8), (4, 4))
-    for start in (params.top, params.left):
-        share = torch.bincount(start + 2, minlength=8) / n
-        assert share.shape == (8,)
-        assert torch.allclose(share, torch.tensor(1 / 8), atol=0.01)
-    area = (apply_cutout(torch.zeros(n, 1, 8, 8, dtype=torch.uint8), params) == GREY).sum((1, 2, 3)).float()
-    # A side of 4 at -2 … 5 keeps 2, 3, 4, 4, 4, 4, 4, 3 of its pixels: 28/8 on average.
-    assert area.mean() == pytest.approx((28 / 8) ** 2, abs=0.1)
-    assert area.min() == 4
-    assert area.max() == 16
-
-
-def test_hole_outside_paints_nothing() -> None:
-    images = torch.zeros(1, 3, 4, 4, dtype=torch.uint8)
-    far = CutoutParams(*(torch.tensor([v]) for v in (-9, -9, -1, -1)))
-    assert torch.equal(apply_cutout(images, far), images)
+def test_hides_as_much_as_fixmatch() -> None:
+    """196 of 32×32 pixels on average: a side of 16 keeps 8 to 16 of its pixels, 14 on average."""
+    everywhere = torch.cartesian_prod(*[(torch.arange(32) + 0.5) / 32] * 2).T
+    images = torch.zeros(32 * 32, 1, 32, 32, dtype=torch.uint8)
+    area = (cut_out(images, everywhere, (16, 16)) == 127).sum((1, 2, 3)).float()
+    assert area.mean() == pytest.approx(14**2, abs=0.5)
+    assert [float(area.min()), float(area.max())] == [64, 256]

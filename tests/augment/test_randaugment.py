@@ -15,18 +15,10 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from normatch.augment import OPS
-from normatch.augment.randaugment import (
-    MAX_STRENGTH,
-    Choices,
-    Programs,
-    apply_randaugment,
-    build_programs,
-    resolve,
-    settle_choices,
-)
+from normatch.augment.randaugment import Choices, Programs, apply_choices, build_programs, choose, randaugment
 
 Levels = NDArray[np.uint8]
-STRENGTHS = range(1, MAX_STRENGTH)
+STRENGTHS = range(1, 10)
 SIZES = [(8, 8), (32, 32), (33, 20), (96, 96)]
 
 
@@ -88,13 +80,12 @@ def to_tensor(images: Levels) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 
-def to_array(images: Tensor) -> Levels:
-    return images.permute(0, 2, 3, 1).numpy()
-
-
-def programs(size: tuple[int, int], op: Tensor, strength: Tensor, sign: Tensor) -> Programs:
+def augmented(images: Levels, op: Tensor, strength: Tensor, sign: Tensor) -> Levels:
+    """``images`` (N, H, W, C) after ops (N, K) of these strengths and signs."""
     choices = Choices(op, strength, sign < 0, torch.ones_like(op, dtype=torch.bool))
-    return resolve(choices, build_programs(*size, "cpu"))
+    _, height, width, _ = images.shape
+    result = apply_choices(to_tensor(images), choices, build_programs(height, width, "cpu"))
+    return result.permute(0, 2, 3, 1).numpy()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -104,8 +95,7 @@ def test_equals_pillow(op: str, size: tuple[int, int], channels: int) -> None:
     images = pictures(*size, channels)
     cases = [(image, strength, sign) for image in range(len(images)) for strength in STRENGTHS for sign in (1, -1)]
     image, strength, sign = (torch.tensor(column)[:, None] for column in zip(*cases, strict=True))
-    params = programs(size, torch.full_like(image, OPS.index(op)), strength, sign)
-    result = to_array(apply_randaugment(to_tensor(images)[image[:, 0]], params))
+    result = augmented(images[image[:, 0]], torch.full_like(image, OPS.index(op)), strength, sign)
     expected = np.stack([pillow(op, images[i], strength, sign) for i, strength, sign in cases])
     np.testing.assert_array_equal(result, expected)
 
@@ -115,8 +105,7 @@ def test_equals_pillow(op: str, size: tuple[int, int], channels: int) -> None:
 def test_equals_pillow_on_any_image(data: st.DataObject, op: str, strength: int, sign: int) -> None:
     shape = data.draw(st.tuples(st.integers(3, 24), st.integers(3, 24), st.sampled_from([1, 3])))
     image: Levels = data.draw(hnp.arrays(np.uint8, shape))
-    params = programs(shape[:2], *(torch.tensor([[v]]) for v in (OPS.index(op), strength, sign)))
-    result = to_array(apply_randaugment(to_tensor(image[None]), params))[0]
+    (result,) = augmented(image[None], *(torch.tensor([[v]]) for v in (OPS.index(op), strength, sign)))
     np.testing.assert_array_equal(result, pillow(op, image, strength, sign))
 
 
@@ -125,8 +114,7 @@ def test_blend_equals_pillow_for_pairs_of_levels(strength: int) -> None:
     """Every blue against the greys it can have: also the pairs whose blend is whole, where rounding decides."""
     blue, rest = np.meshgrid(np.arange(256), np.arange(256))
     image = np.stack([rest, rest, blue], 2).astype(np.uint8)
-    params = programs((256, 256), *(torch.tensor([[v]]) for v in (OPS.index("Color"), strength, 1)))
-    result = to_array(apply_randaugment(to_tensor(image[None]), params))[0]
+    (result,) = augmented(image[None], *(torch.tensor([[v]]) for v in (OPS.index("Color"), strength, 1)))
     np.testing.assert_array_equal(result, pillow("Color", image, strength, 1))
 
 
@@ -134,11 +122,10 @@ def test_autocontrast_equals_pillow_for_many_ranges_of_levels() -> None:
     """Lowest and highest levels with all levels between: also those that come out whole, where rounding decides."""
     level = np.arange(256)
     case = torch.full((256, 1), OPS.index("AutoContrast"))
-    params = programs((16, 16), case, torch.ones_like(case), torch.ones_like(case))
     for low in range(0, 256, 15):
         images = np.stack([level.clip(low, max(low, high)) for high in range(256)])
         images = images.reshape(256, 16, 16, 1).astype(np.uint8)
-        result = to_array(apply_randaugment(to_tensor(images), params))
+        result = augmented(images, case, torch.ones_like(case), torch.ones_like(case))
         expected = np.stack([pillow("AutoContrast", image, 1, 1) for image in images])
         np.testing.assert_array_equal(result, expected)
 
@@ -149,58 +136,47 @@ def test_autocontrast_equals_pillow_for_many_ranges_of_levels() -> None:
 def test_a_gpu_makes_the_same_images(shape: tuple[int, int, int]) -> None:
     """Its compiler fuses products and sums, which rounds differently: every op, strength and sign on noise."""
     case = torch.arange(len(OPS) * 9 * 2 * 8)[:, None]
-    params = programs(shape[1:], case % 14, 1 + case // 14 % 9, 1 - 2 * (case // 126 % 2))
+    choices = Choices(case % 14, 1 + case // 14 % 9, case // 126 % 2 == 1, torch.ones_like(case, dtype=torch.bool))
     low = torch.randint(0, 200, (len(case), 1, 1, 1))
     images = (low + torch.rand(len(case), *shape) * (256 - low)).to(torch.uint8)
-    expected = apply_randaugment(images, params)
-    on_device = Programs(*(column.cuda() for column in params))
-    compiled: Any = torch.compile(apply_randaugment, fullgraph=True, dynamic=False)
-    for apply in (apply_randaugment, compiled):
-        assert torch.equal(apply(images.cuda(), on_device).cpu(), expected)
+    expected = apply_choices(images, choices, build_programs(*shape[1:], "cpu"))
+    on_device = Choices(*(column.cuda() for column in choices)), build_programs(*shape[1:], "cuda")
+    compiled: Any = torch.compile(apply_choices, fullgraph=True, dynamic=False)
+    for apply in (apply_choices, compiled):
+        assert torch.equal(apply(images.cuda(), *on_device).cpu(), expected)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 20, 33)], ids=str)
 def test_samples_do_not_touch_each_other(shape: tuple[int, int, int]) -> None:
     generator = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (40, *shape), dtype=torch.uint8, generator=generator)
-    table = build_programs(*shape[1:], "cpu")
-    params = resolve(settle_choices(torch.rand(4, 40, 2, generator=generator), 10), table)
-    whole = apply_randaugment(images, params)
-    single = [apply_randaugment(images[i : i + 1], Programs(*(c[i : i + 1] for c in params))) for i in range(40)]
+    uniform, table = torch.rand(4, 40, 2, generator=generator), build_programs(*shape[1:], "cpu")
+    before = images.clone(), Programs(*(column.clone() for column in table))
+    whole = randaugment(images, uniform, 10, table)
+    single = [randaugment(images[i : i + 1], uniform[:, i : i + 1], 10, table) for i in range(40)]
     assert torch.equal(whole, torch.cat(single))
+    assert torch.equal(images, before[0])
+    assert all(torch.equal(a, b) for a, b in zip(table, before[1], strict=True))
 
 
 def test_layers_follow_each_other() -> None:
     images = pictures(32, 32, 3)
-    n = len(images)
-    ops = torch.tensor([[OPS.index("Rotate"), OPS.index("Equalize")]]).expand(n, 2)
-    params = programs((32, 32), ops, torch.full_like(ops, 7), torch.ones_like(ops))
+    ops = torch.tensor([[OPS.index("Rotate"), OPS.index("Equalize")]]).expand(len(images), 2)
     expected = np.stack([pillow("Equalize", pillow("Rotate", image, 7, 1), 7, 1) for image in images])
-    np.testing.assert_array_equal(to_array(apply_randaugment(to_tensor(images), params)), expected)
+    np.testing.assert_array_equal(augmented(images, ops, torch.full_like(ops, 7), torch.ones_like(ops)), expected)
 
 
 def test_what_is_not_applied_changes_nothing() -> None:
     images = to_tensor(pictures(32, 32, 3))
-    choices = settle_choices(torch.rand(4, len(images), 3, generator=torch.Generator().manual_seed(0)), 10)
+    choices = choose(torch.rand(4, len(images), 3, generator=torch.Generator().manual_seed(0)), 10)
     idle = choices._replace(applied=torch.zeros_like(choices.applied))
-    assert torch.equal(apply_randaugment(images, resolve(idle, build_programs(32, 32, "cpu"))), images)
-
-
-def test_inputs_are_left_alone() -> None:
-    images = to_tensor(pictures(32, 32, 3))
-    before = images.clone()
-    choices = settle_choices(torch.rand(4, len(images), 2, generator=torch.Generator().manual_seed(0)), 10)
-    params = resolve(choices, build_programs(32, 32, "cpu"))
-    kept = Programs(*(column.clone() for column in params))
-    apply_randaugment(images, params)
-    assert torch.equal(images, before)
-    assert all(torch.equal(a, b) for a, b in zip(params, kept, strict=True))
+    assert torch.equal(apply_choices(images, idle, build_programs(32, 32, "cpu")), images)
 
 
 @pytest.mark.parametrize("max_strength", [2, 6, 10])
 def test_draws_are_uniform(max_strength: int) -> None:
     n = 70_000
-    choices = settle_choices(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(1)), max_strength)
+    choices = choose(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(1)), max_strength)
     assert all(column.shape == (n, 2) for column in choices)
 
     def share(column: Tensor, values: int) -> Tensor:
@@ -219,7 +195,7 @@ def test_draws_are_uniform(max_strength: int) -> None:
 
 def test_draws_do_not_depend_on_each_other() -> None:
     n = 70_000
-    choices = settle_choices(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(2)), 10)
+    choices = choose(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(2)), 10)
     both = choices.applied & choices.negative
     assert both.float().mean() == pytest.approx(1 / 4, abs=0.006)
     columns = [

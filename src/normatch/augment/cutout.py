@@ -1,41 +1,30 @@
 """Cutout: a grey rectangle at a random place, clipped at the image's borders."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-__all__ = ["GREY", "CutoutParams", "apply_cutout", "settle_cutout"]
+__all__ = ["cut_out"]
 
 GREY = 127
 """Grey level of the hole (FixMatch: half of white)."""
 
 
-class CutoutParams(NamedTuple):
-    """The half-open rectangle of each sample; parts outside the image have no effect."""
+def cut_out(images: Tensor, uniform: Tensor, hole: tuple[int, int]) -> Tensor:
+    """A copy of ``images`` (N, C, H, W) with a hole in each, the same in all channels.
 
-    top: Tensor  # (N,) int64
-    left: Tensor  # (N,) int64
-    bottom: Tensor  # (N,) int64
-    right: Tensor  # (N,) int64
-
-
-def settle_cutout(uniform: Tensor, size: tuple[int, int], hole: tuple[int, int]) -> CutoutParams:
-    """Holes of ``hole`` (height, width) pixels with centres uniform over an image of ``size``, from numbers (2, N)."""
-    top = (uniform[0] * size[0]).long() - hole[0] // 2
-    left = (uniform[1] * size[1]).long() - hole[1] // 2
-    return CutoutParams(top, left, top + hole[0], left + hole[1])
-
-
-def apply_cutout(images: Tensor, params: CutoutParams) -> Tensor:
-    """A copy of ``images`` (N, C, H, W) with the holes painted in, the same hole in all channels."""
-    h, w = images.shape[2:]
-    rows = _inside(h, params.top, params.bottom)
-    columns = _inside(w, params.left, params.right)
+    Args:
+        images: the batch.
+        uniform: (2, N) random numbers from 0 up to 1: the hole's centre, uniform over the image.
+        hole: its height and width in pixels.
+    """
+    rows, columns = (
+        _inside(side, (centre * side).long() - size // 2, size)
+        for side, centre, size in zip(images.shape[2:], uniform, hole, strict=True)
+    )
     return torch.where((rows[:, :, None] & columns[:, None, :])[:, None], GREY, images)
 
 
-def _inside(side: int, start: Tensor, stop: Tensor) -> Tensor:
-    """(N, side) bool: which positions lie in each sample's half-open interval."""
+def _inside(side: int, start: Tensor, size: int) -> Tensor:
+    """(N, side) bool: which positions lie in each sample's interval of ``size`` pixels."""
     position = torch.arange(side, device=start.device)
-    return (position >= start[:, None]) & (position < stop[:, None])
+    return (position >= start[:, None]) & (position < start[:, None] + size)

@@ -18,10 +18,10 @@ __all__ = [
     "OPS",
     "Choices",
     "Programs",
-    "apply_randaugment",
+    "apply_choices",
     "build_programs",
-    "resolve",
-    "settle_choices",
+    "choose",
+    "randaugment",
 ]
 
 MAX_STRENGTH = 10
@@ -38,11 +38,11 @@ class Choices(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """Parameters of programs; the leading dimensions are (N, K), or the rows of a table of all possible choices."""
+    """The parameters of all programs, a row for each possible choice."""
 
-    warp: Tensor  # (…, 6) int32: the fixed-point matrix of affine.warp
-    levels: Tensor  # (…, 3) uint8: mask, highest and curve of tables.remap
-    blend: Tensor  # (…, 5) float32: base (3) and factor (2) of blend.enhance
+    warp: Tensor  # (R, 6) int32: the fixed-point matrix of affine.warp
+    levels: Tensor  # (R, 3) uint8: mask, highest and curve of tables.remap
+    blend: Tensor  # (R, 5) float32: base (3) and factor (2) of blend.enhance
 
 
 class _Program(NamedTuple):
@@ -56,11 +56,11 @@ class _Program(NamedTuple):
     factor: float = 1.0
 
 
-_Recipe = Callable[[int, int, int, int], _Program]
+_Op = Callable[[int, int, int, int], _Program]
 """(strength, sign, height, width) → program."""
 
 
-def _enhancer(base: tuple[int, int, int]) -> _Recipe:
+def _enhancer(base: tuple[int, int, int]) -> _Op:
     return lambda strength, sign, height, width: _Program(base=base, factor=strength * 0.9 / MAX_STRENGTH + 0.05)
 
 
@@ -94,7 +94,7 @@ def _translate_y(strength: int, sign: int, height: int, width: int) -> _Program:
     return _Program(matrix=affine.translation(0, sign * int(strength * 0.3 / MAX_STRENGTH * height)))
 
 
-_RECIPES: dict[str, _Recipe] = {
+_OPS: dict[str, _Op] = {
     "AutoContrast": lambda strength, sign, height, width: _Program(curve=tables.AUTOCONTRAST),
     "Brightness": _enhancer(blend.BLACK),
     "Color": _enhancer(blend.GREY_IMAGE),
@@ -111,23 +111,22 @@ _RECIPES: dict[str, _Recipe] = {
     "TranslateY": _translate_y,
 }
 
-OPS: tuple[str, ...] = tuple(_RECIPES)
+OPS: tuple[str, ...] = tuple(_OPS)
 """The names of the ops, in the order of ``Choices.op``."""
 
 
 def build_programs(height: int, width: int, device: torch.device | str) -> Programs:
-    """The table, for :func:`resolve`, of the programs of every op, strength 1 … 9 and sign, at one image size.
+    """The table of the programs of every op, strength 1 … 9 and sign, at one image size.
 
     It is computed in Python with Pillow's expressions and copied to the device: build it once, before any graph is
     captured.
     """
     programs = [
-        recipe(strength, sign, height, width)
-        for recipe in _RECIPES.values()
+        op(strength, sign, height, width)
+        for op in _OPS.values()
         for strength in range(1, MAX_STRENGTH)
         for sign in (1, -1)
     ]
-
     return Programs(
         warp=torch.tensor([affine.to_fixed(p.matrix) for p in programs], dtype=torch.int32, device=device),
         levels=torch.tensor([(p.mask, p.highest, p.curve) for p in programs], dtype=torch.uint8, device=device),
@@ -137,7 +136,12 @@ def build_programs(height: int, width: int, device: torch.device | str) -> Progr
     )
 
 
-def settle_choices(uniform: Tensor, max_strength: int) -> Choices:
+def randaugment(images: Tensor, uniform: Tensor, max_strength: int, programs: Programs) -> Tensor:
+    """``images`` (N, C, H, W) uint8, C = 1 or 3, each through K ops, from random numbers (4, N, K) from 0 up to 1."""
+    return apply_choices(images, choose(uniform, max_strength), programs)
+
+
+def choose(uniform: Tensor, max_strength: int) -> Choices:
     """K ops per sample with replacement, each applied with p = ½, strength 1 … max_strength-1, from numbers (4, N, K).
 
     The strengths are those of FixMatch's ``randint(1, max_strength)``, which excludes the end.
@@ -150,20 +154,15 @@ def settle_choices(uniform: Tensor, max_strength: int) -> Choices:
     )
 
 
-def resolve(choices: Choices, programs: Programs) -> Programs:
-    """The programs of the choices, from the table of :func:`build_programs`."""
+def apply_choices(images: Tensor, choices: Choices, programs: Programs) -> Tensor:
+    """Each sample of ``images`` through its own K programs, one after another, from the table for this image size."""
     row = (choices.op * (MAX_STRENGTH - 1) + choices.strength - 1) * 2 + choices.negative
     idle = OPS.index("Identity") * (MAX_STRENGTH - 1) * 2
     row = torch.where(choices.applied, row, idle)
     # index_select, because indexing with a matrix is several times slower on a CPU.
-    picked = (column.index_select(0, row.flatten()) for column in programs)
-    return Programs(*(column.view(*row.shape, *column.shape[1:]) for column in picked))
-
-
-def apply_randaugment(images: Tensor, params: Programs) -> Tensor:
-    """Runs each sample of ``images`` (N, C, H, W) uint8, C = 1 or 3, through its own K programs, one after another."""
-    for layer in range(params.warp.shape[1]):
-        warp, levels, mix = (column[:, layer] for column in params)
+    picked = [column.index_select(0, row.flatten()).view(*row.shape, column.shape[1]) for column in programs]
+    for layer in range(row.shape[1]):
+        warp, levels, mix = (column[:, layer] for column in picked)
         images = affine.warp(images, warp)
         images = tables.remap(images, *levels.unbind(1))
         images = blend.enhance(images, base=mix[:, :3], factor=mix[:, 3:])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normatch.augment import Views, check_kind
+from normatch.augment import Views, check_view
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.dataset import Inputs, pieces
@@ -136,7 +136,7 @@ def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None =
     _must_take_its_batch(method, config)
     kinds = {*method.views.labelled, *method.views.unlabelled}
     for kind in kinds:
-        check_kind(kind)
+        check_view(kind)
     if begun is None:
         config.augment.must_show(kinds, config.method)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
