@@ -21,7 +21,18 @@ from normatch.training.run import Run
 from normatch.training.runtime import Runtime
 from normatch.training.train import MAY_DIFFER
 
-__all__ = ["Answer", "Gain", "Result", "Table", "diverged", "gain", "read_result", "setting", "verdict", "write_result"]
+__all__ = [
+    "Answer",
+    "Gain",
+    "Result",
+    "Table",
+    "Verdict",
+    "diverged",
+    "read_result",
+    "setting",
+    "verdict",
+    "write_result",
+]
 
 FREE = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which results of the same cell may differ: the seed, where a run is trained, how often it logs."""
@@ -188,9 +199,13 @@ class Answer:
         """Whether the runs had the whole schedule: only these are compared with the paper."""
         return self.steps == self.whole
 
-    def values(self, measure: Measure = "accuracy") -> list[float]:
+    def by_seed(self, measure: Measure = "accuracy") -> dict[int, float]:
         """The values of the runs that did not diverge, in percent or millions."""
-        return [value for result in self.results if (value := result.value(measure)) is not None]
+        found = {result.config.seed: result.value(measure) for result in self.results}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def values(self, measure: Measure = "accuracy") -> list[float]:
+        return list(self.by_seed(measure).values())
 
 
 @dataclass(frozen=True)
@@ -203,6 +218,10 @@ class Gain:
     steps: int
     whole: int
     each: tuple[float, ...]
+
+    @property
+    def complete(self) -> bool:
+        return self.steps == self.whole
 
     @property
     def mean(self) -> float:
@@ -257,13 +276,19 @@ class Table:
     def gains(self) -> list[Gain]:
         """The gains of all rows over the first, column by column."""
         first, *others = self.rows
-        return [found for row in others for j in range(len(self.study.columns)) for found in self._gains(first, row, j)]
+        return [found for row in others for j in range(len(row.cells)) for found in self.paired(row, first, j)]
 
-    def _gains(self, first: Row, row: Row, j: int) -> Iterator[Gain]:
-        for answer in self.answers(row.cells[j].trial):
-            for base in self.answers(first.cells[j].trial):
-                if base.steps == answer.steps and (found := gain(self.study, row, first, answer, base, j)):
-                    yield found
+    def paired(self, row: Row, over: Row, column: int = 0) -> Iterator[Gain]:
+        """The gain of a row over another in a column, for each number of steps that both have, the longest first."""
+        scores = [one.cells[column].paper.get("accuracy") for one in (row, over)]
+        known = [score.value for score in scores if score is not None]
+        paper = known[0] - known[1] if len(known) == 2 else None
+        bases = {answer.steps: answer for answer in self.answers(over.cells[column].trial)}
+        for answer in self.answers(row.cells[column].trial):
+            start = bases[answer.steps].by_seed() if answer.steps in bases else {}
+            each = [value - start[seed] for seed, value in answer.by_seed().items() if seed in start]
+            if each:
+                yield Gain(row.name, self.study.columns[column], paper, answer.steps, answer.whole, tuple(each))
 
     def to_json(self) -> dict[str, Any]:
         """All cells, with the paper's numbers unless a recipe stands in, and the gains."""
@@ -288,20 +313,6 @@ class Table:
             "files": [result.path.name for result in answer.results],
             **{measure: [result.value(measure) for result in answer.results] for measure in self.study.measures},
         }
-
-
-def gain(study: Study, row: Row, over: Row, answer: Answer, base: Answer, column: int = 0) -> Gain | None:
-    """The gain of a row over another by their answers, paired by label seed; None if they share no seed."""
-    before = {result.config.seed: result.value("accuracy") for result in base.results}
-    each = [
-        reached - start
-        for result in answer.results
-        if (reached := result.value("accuracy")) is not None and (start := before.get(result.config.seed)) is not None
-    ]
-    papers = [one.cells[column].paper.get("accuracy") for one in (row, over)]
-    known = [score.value for score in papers if score is not None]
-    paper = known[0] - known[1] if len(known) == 2 else None
-    return Gain(row.name, study.columns[column], paper, answer.steps, answer.whole, tuple(each)) if each else None
 
 
 def verdict(each: Sequence[float], claimed: float, *, complete: bool) -> Verdict:
