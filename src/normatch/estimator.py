@@ -44,7 +44,7 @@ EPOCHS = 10
 
 IMAGES, VECTORS = {"steps": 256, "ratio": 7}, {"steps": 300, "ratio": 3}
 """What None means: for vectors chosen on validation samples of four data sets, among settings whose fit takes seconds;
-the steps of images on digits (docs/results.md)."""
+the steps of images on digits."""
 
 
 def _augment(train: Dataset) -> AugmentConfig:

@@ -57,7 +57,7 @@ MOMENTA, LEARNT = (0.01, 0.1), 20
 
 MUON, MUONS = 1.6, (0.01, 0.1)
 """Muon's learning rate times the square root of the steps, and its bounds: near what was best in runs of 256, 1,024
-and 10,240 steps. Below 0.01 a run of 57,344 kept wrong pseudo-labels (docs/results.md, Another optimiser)."""
+and 10,240 steps. Below 0.01 a run of 57,344 kept wrong pseudo-labels."""
 
 
 class Choices:

@@ -44,12 +44,10 @@ class NorMatchSettings(WeakToStrongSettings):
     """λ, the weight of the unsupervised likelihood (eq. 10, Figure 5); 0 turns NUM off."""
 
     decide_after: float = 1.0
-    """Share of the run after which soft pseudo-labels become one-hot; 1: never. Not in the paper: for runs of minutes
-    (docs/results.md, CIFAR-10 within minutes)."""
+    """Share of the run after which soft pseudo-labels become one-hot; 1: never. Not in the paper; for short runs."""
     adaptive: bool = False
     """Multiply the weights by SoftMatch's, which are lower where the head is less confident than it is on average; with
-    ``decide_after``, those of one-hot pseudo-labels only. Not in the paper; in short runs it helped (the same
-    section)."""
+    ``decide_after``, those of one-hot pseudo-labels only. Not in the paper; in short runs it helped."""
 
     flow_layers: int = 6
     """Coupling layers (Section 4.1)."""

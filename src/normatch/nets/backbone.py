@@ -113,7 +113,7 @@ def find_backbone(name: str) -> BackboneSpec:
 def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     """The name of the backbone for samples of this shape.
 
-    Small images do not get the paper's, which is less accurate after a short run (docs/results.md). ``quick`` is for a
+    Small images do not get the paper's, which is less accurate after a short run. ``quick`` is for a
     machine without a GPU: small images then get a small network.
 
     >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))

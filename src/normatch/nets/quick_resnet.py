@@ -23,7 +23,7 @@ class QuickResNet(Backbone):
     is a stage, with :math:`P` the maximum of 2×2 pixels, :math:`B` batch norm and :math:`a` a leaky ReLU of slope 0.1.
     It follows David Page's ResNet-9 (“How to train your ResNet”, 2018), but every stage has its residual pair, and
     ``quick-resnet`` half the width. With a fifth of WRN-28-2's layers at full resolution it makes more steps in a
-    minute, and in equal time becomes more accurate; more channels pay if Muon trains them (docs/results.md).
+    minute, and in equal time becomes more accurate; more channels pay if Muon trains them.
 
     Arguments:
         channels: The channels of the images.

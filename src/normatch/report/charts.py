@@ -441,7 +441,7 @@ def alone(chart: str, series: Sequence[Series] = ()) -> Markup:
         x += needs + 18
     top = y + 12 if series else 8
     # Some browsers use the attributes of a nested SVG, others its style, so both are set.
-    inner = Markup(chart.replace("<svg ", f'<svg y="{top}" width="{width:g}" height="{height:g}" ', 1))
+    inner = Markup(str(chart).replace("<svg ", f'<svg y="{top}" width="{width:g}" height="{height:g}" ', 1))
     rules = Markup(
         f"svg {{ font-family: system-ui, sans-serif; }} .chart {{ width: {width:g}px; height: {height:g}px; }}"
     )

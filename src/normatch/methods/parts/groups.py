@@ -24,7 +24,7 @@ class OptimConfig:
     start, at ½ at 0."""
     muon: float = 0.0
     """Learning rate of Muon for the convolutions: the share of their length by which they move in the first step. With
-    0 SGD trains them, as in the paper. For runs of minutes (docs/results.md, Another optimiser)."""
+    0 SGD trains them, as in the paper. For runs of minutes."""
 
 
 @dataclass(frozen=True)
