@@ -104,7 +104,7 @@ def test_a_test_set_without_labels_is_no_dead_end(tmp_path: Path, capsys: pytest
     assert "8 of the 40 labelled items, to test on in place of the 100 test items, which have no labels\n" in said
     assert "\naccuracy " in said
     assert main([*argv, "--test-share", "0", "--out", str(tmp_path / "none")]) == 0
-    assert "\nno accuracy: train with --test-share 0.2, or add labelled test items to" in capsys.readouterr().out
+    assert "\nno accuracy: train with --test-share 0.2, or add labelled test samples to" in capsys.readouterr().out
     assert main([*argv, "--test-share", "0.2", "--out", str(tmp_path / "followed")]) == 0
     assert "\naccuracy " in capsys.readouterr().out
     assert main(["eval", str(tmp_path / "followed")]) == 0
@@ -218,8 +218,8 @@ def test_classes_that_may_be_one_are_named(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"labels": 3}, "labels is 3: give a multiple of the 2 classes"),
-        ({"labels": 20}, "class 'cat' has 4 labelled items left to train on, but 10 are needed: label more, or set"),
-        ({"test_share": 0.9}, "class 'cat' has no labelled item left to train on, but 1 is needed: label more, or set"),
+        ({"labels": 20}, "class 'cat' has 4 labelled samples left to train on, but 10 are needed: label more, or set"),
+        ({"test_share": 0.9}, "class 'cat' has no labelled sample left to train on, but 1 is needed: label more"),
     ],
 )
 def test_what_the_list_of_files_tells_is_not_found_after_decoding(
@@ -318,7 +318,7 @@ def test_skewed_labels_turn_alignment_off(tmp_path: Path) -> None:
     skewed = uneven(tmp_path / "skewed.npz", 40, 10)
     made = choose(skewed)
     assert made.config.settings == NorMatchSettings(alignment=False)
-    assert "\n! classes are 4.0 : 1: 0 has 40 labelled items, 1 10\n" in made.describe()
+    assert "\n! classes are 4.0 : 1: 0 has 40 labelled samples, 1 10\n" in made.describe()
     assert re.search(
         r"  --settings.alignment +off +labels to learn from are 4\.0 : 1, and alignment makes", made.describe()
     )
@@ -353,7 +353,7 @@ def test_a_flag_keeps_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_train_and_inspect_agree_on_too_few(tmp_path: Path) -> None:
     data = uneven(tmp_path / "x.npz", 40, 4)
-    remark = "1 has 4 labelled items: too few to hold some out for testing"
+    remark = "1 has 4 labelled samples: too few to hold some out for testing"
     assert remark in choose(data).describe()
     assert f"! {remark}" in describe(inspect(str(data)))
 

@@ -133,9 +133,9 @@ def test_named_items() -> None:
         draw(0, 1, labels=4)
     with pytest.raises(UserError, match="labelled has no label for class 'class 1': use labels of every class"):
         draw(0, 2)
-    with pytest.raises(UserError, match="labelled has item 6, which has no label: label it in the data, or leave it"):
+    with pytest.raises(UserError, match="labelled has position 6, which has no label: label it in the data"):
         draw(0, 1, 6)
-    with pytest.raises(UserError, match="labelled has item 7: give those from 0 to 6"):
+    with pytest.raises(UserError, match="labelled has position 7: give those from 0 to 6"):
         draw(0, 1, 7)
 
 
@@ -166,8 +166,8 @@ def test_a_fold_whose_only_sample_of_a_class_is_set_aside() -> None:
         (86, {}, "labels is 86: give a multiple of the 4 classes, such as 80"),
         (0, {}, "labels is 0: give a multiple of the 4 classes, such as 4"),
         (-4, {}, "labels is -4"),
-        (84, {}, "class 'class 0' has 20 labelled items left to train on, but 21 are needed: label more, or set"),
-        (80, {"validation": 0.5}, "class 'class 0' has 10 labelled items left to train on, but 20 are needed"),
+        (84, {}, "class 'class 0' has 20 labelled samples left to train on, but 21 are needed: label more, or set"),
+        (80, {"validation": 0.5}, "class 'class 0' has 10 labelled samples left to train on, but 20 are needed"),
         (8, {"validation": 1.0}, "validation is 1.0"),
         (8, {"validation": -0.1}, "validation is -0.1"),
     ],
@@ -306,7 +306,7 @@ def test_remarks_need_a_reason() -> None:
     assert describe_skew({"cat": 9, "dog": 4}) is None
     assert describe_skew({"cat": 9}) is None
     assert too_few({"cat": 9, "dog": 5}) is None
-    assert too_few({"cat": 9, "dog": 1}) == "dog has 1 labelled item: too few to hold some out for testing"
+    assert too_few({"cat": 9, "dog": 1}) == "dog has 1 labelled sample: too few to hold some out for testing"
 
 
 def test_unlabelled_items_are_not_counted() -> None:

@@ -1,4 +1,4 @@
-"""Items to predict, in batches: image files, decoded one batch ahead, or the rows of an array."""
+"""What to predict, in batches: image files, decoded one batch ahead, or the rows of an array."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,25 +16,23 @@ from normatch.errors import UserError, reason
 
 __all__ = ["Files", "Items", "Portion", "Rows", "find_items"]
 
-ARRAYS = (".npy", ".npz")
-
 Shape = tuple[int, ...]
 
 
 class Portion(NamedTuple):
-    """A batch of items: the name of each, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
+    """A batch: the name of each sample, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
 
     names: Sequence[str | int]
     inputs: NDArray[Any]
 
 
 class Items(Protocol):
-    """Items to predict, all of the shape that the model takes."""
+    """Samples to predict, all of the shape that the model takes."""
 
     column: str
-    """Column heading of the items' names: "path" for files, "item" for row numbers."""
+    """Column heading of their names: "path" for files, "item" for row numbers."""
     skipped: list[str]
-    """A line (path and reason) for each unreadable item skipped so far."""
+    """A line (path and reason) for each unreadable file skipped so far."""
 
     def __len__(self) -> int: ...
 
@@ -76,20 +74,16 @@ class Rows:
         self._array, self._where = array, f"{where}: " if where else ""
         self.skipped: list[str] = []
         self._vectors = len(shape) == 1
+        found = (*array.shape[1:], 1) if array.ndim == 3 and not self._vectors else array.shape[1:]
         if self._vectors:
-            if array.ndim != 2 or array.shape[1:] != shape or array.dtype.kind not in "fiu":
-                raise UserError(
-                    f"{self._where}features are {array.dtype} of shape {array.shape}: this model takes numbers "
-                    f"(N, {shape[0]})"
-                )
-            return
-        channels, height, width = shape
-        form = array.shape[1:] if array.ndim != 3 else (*array.shape[1:], 1)
-        if array.dtype != np.uint8 or form != (height, width, channels):
-            raise UserError(
-                f"{self._where}images are {array.dtype} of shape {array.shape}: this model takes uint8 "
-                f"(N, {height}, {width}, {channels}); give files to have them resized"
-            )
+            fits, takes = found == shape and array.dtype.kind in "fiu", f"numbers (N, {shape[0]})"
+        else:
+            channels, height, width = shape
+            fits = found == (height, width, channels) and array.dtype == np.uint8
+            takes = f"uint8 (N, {height}, {width}, {channels}); give files to have them resized"
+        if not fits:
+            what = "features" if self._vectors else "images"
+            raise UserError(f"{self._where}{what} are {array.dtype} of shape {array.shape}: this model takes {takes}")
 
     def __len__(self) -> int:
         return len(self._array)
@@ -127,7 +121,7 @@ def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_b
             "nothing to predict: give image files, folders, a CSV file that lists images or an array, or paths on "
             "standard input with -"
         )
-    arrays = [place for place in wanted if place.suffix.lower() in ARRAYS and not place.is_dir()]
+    arrays = [place for place in wanted if place.suffix.lower() in (".npy", ".npz") and not place.is_dir()]
     if not arrays:
         return Files([image for place in wanted for image in _images(place, on_bad)], shape, on_bad)
     if len(wanted) > 1:
@@ -144,12 +138,12 @@ def _read(path: Path) -> NDArray[Any]:
     """The array of a file; of a ``.npy`` file a memory map."""
     if not path.is_file():
         raise UserError(f"no such file or folder: {path}")
+    if path.suffix.lower() == ".npz":
+        with open_npz(path) as content:
+            rows: NDArray[Any] = content[find_inputs(path, content.files)]
+            return rows
     try:
-        if path.suffix.lower() == ".npy":
-            # Not numpy.load, which does not close a file that it cannot read.
-            return np.lib.format.open_memmap(path, mode="r")
+        # Not numpy.load, which does not close a file that it cannot read.
+        return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # a damaged file can raise nearly anything
         raise UserError(f"cannot read {path}: {reason(error)}; write a plain array with numpy.save") from error
-    with open_npz(path) as content:
-        rows: NDArray[Any] = content[find_inputs(path, content.files)]
-        return rows

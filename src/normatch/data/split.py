@@ -33,7 +33,7 @@ __all__ = [
 Indices = NDArray[np.int64]
 
 FEWEST = 5
-"""A class with fewer labelled items has too few to hold some out."""
+"""A class with fewer labelled samples has too few to hold some out."""
 
 SKEWED = 3.0
 """Ratio of the largest to the smallest class from which labels count as skewed."""
@@ -48,7 +48,7 @@ NAMED = 2
 
 @dataclass(frozen=True)
 class Split:
-    """Positions among the training items: those whose labels are used, the unlabelled ones, those for validation."""
+    """Positions among the training samples: those whose labels are used, the unlabelled ones, those for validation."""
 
     labelled: Indices
     unlabelled: Indices
@@ -71,11 +71,11 @@ def _positions(name: str, value: Any) -> Indices:
 
 
 def stratified(labels: NDArray[np.int64], share: float, seed: int, purpose: str) -> Indices:
-    """Sorted positions of ``share`` of the labelled items (rounded up), each class as near to its share as possible."""
+    """Sorted positions of ``share`` of the labelled samples (rounded up), as near to it as possible in each class."""
     known, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
     exact = counts * share
     take = np.floor(exact).astype(np.int64)
-    # Items lost by rounding down go to the classes with the largest remainders, the first among equals.
+    # Samples lost by rounding down go to the classes with the largest remainders, the first among equals.
     short = math.ceil(round(counts.sum() * share, 9)) - take.sum()
     take[np.argsort(take - exact, kind="stable")[:short]] += 1
     chosen = [np.zeros(0, dtype=np.int64)]
@@ -86,10 +86,10 @@ def stratified(labels: NDArray[np.int64], share: float, seed: int, purpose: str)
 
 
 def hold_out(corpus: Corpus, share: float, seed: int) -> Corpus:
-    """A corpus whose test set is ``share`` of its labelled training items, drawn by seed.
+    """A corpus whose test set is ``share`` of its labelled training samples, drawn by seed.
 
-    A test set without labels is replaced: no run could be scored on it. Predefined folds lose the items held out, as
-    they lose validation items.
+    A test set without labels is replaced: no run could be scored on it. Predefined folds lose the samples held out, as
+    they lose those for validation.
     """
     if corpus.is_testable:
         raise UserError(f"test_share is {share}, but data set {corpus.name!r} brings its own test set: leave it 0")
@@ -111,10 +111,10 @@ def draw_split(
     fold: int | None = None,
     named: Indices | None = None,
 ) -> Split:
-    """Choose ``labels`` items in total, equally many of each class; None uses every label there is.
+    """Choose ``labels`` samples in total, equally many of each class; None uses every label there is.
 
-    ``validation`` is the share of the labelled training items set aside first, class by class. The unlabelled set is
-    all other training items, with the labelled ones (as in FixMatch) or without. Instead of a random draw ``fold``
+    ``validation`` is the share of the labelled training samples set aside first, class by class. The unlabelled set is
+    all other training samples, with the labelled ones (as in FixMatch) or without. Instead of a random draw ``fold``
     selects one of the data set's predefined labelled subsets, and ``named`` is one that the user has chosen.
     """
     truth, classes = corpus.train.labels, corpus.train.classes
@@ -122,24 +122,60 @@ def draw_split(
         raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
     # Labels of label files leave what is set aside as it is.
     validating = stratified(corpus.labels_of_data, validation, seed, "validation")
-    free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
     if named is not None:
         labelled = _these(corpus, named, validating, labels, "labelled")
     elif fold is not None:
-        labelled = _fold(corpus, fold, validating, labels)
+        if not 0 <= fold < len(corpus.folds):
+            has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds, leave it out"
+            raise UserError(f"fold is {fold}: data set {corpus.name!r} {has}")
+        labelled = _these(corpus, corpus.folds[fold], validating, labels, f"fold {fold}")
     else:
-        least = int(np.bincount(truth[free], minlength=len(classes)).min())
-        each = _labels_per_class(labels, len(classes), least)
-        labelled = np.sort(
-            np.concatenate([_draw(free[truth[free] == c], each, seed, c, classes) for c in range(len(classes))])
-        )
+        free = np.setdiff1d(np.flatnonzero(truth != UNKNOWN), validating)
+        members = [free[truth[free] == c] for c in range(len(classes))]
+        labelled = _draw(dict(zip(classes, members, strict=True)), labels, seed)
     excluded = validating if include_labelled else np.concatenate([validating, labelled])
-    unlabelled = np.setdiff1d(np.arange(len(truth)), excluded)
-    return Split(labelled, unlabelled, validating)
+    return Split(labelled, np.setdiff1d(np.arange(len(truth)), excluded), validating)
+
+
+def _draw(members: Mapping[str, Indices], labels: int | None, seed: int) -> Indices:
+    """``labels`` in total of the ``members`` of each class, equally many of each; all if None."""
+    if labels is not None and (labels < len(members) or labels % len(members)):
+        near = max(1, min(labels // len(members), *map(len, members.values()))) * len(members)
+        raise UserError(f"labels is {labels}: give a multiple of the {len(members)} classes, such as {near}")
+    each = None if labels is None else labels // len(members)
+    for c, (name, own) in enumerate(members.items()):
+        if len(own) < (each or 1):
+            left = counted(len(own), "labelled sample") if len(own) else "no labelled sample"
+            fewer = ", or ask for fewer with --labels" if each else ""
+            # Classes without names are called by their numbers.
+            gap = ", or number the classes without gaps" if not len(own) and name == str(c) else ""
+            raise UserError(
+                f"class {name!r} has {left} left to train on, but {each or 1} {'are' if (each or 1) > 1 else 'is'} "
+                f"needed: label more, or set aside fewer with a smaller --test-share or --validation{fewer}{gap}"
+            )
+    drawn = [own[permutation(len(own), seed, "split", c)[:each]] for c, own in enumerate(members.values())]
+    return np.sort(np.concatenate(drawn))
+
+
+def _these(corpus: Corpus, positions: Indices, validating: Indices, labels: int | None, what: str) -> Indices:
+    """Those of the positions that are not set aside; UserError, which calls them ``what``, if they are no labels."""
+    train = corpus.train
+    if labels not in (None, len(positions)):
+        raise UserError(f"labels is {labels}, but {what} has {len(positions):,}: give labels {len(positions)}")
+    if len(positions) and positions.max() >= len(train):
+        raise UserError(f"{what} has position {positions.max()}: give those from 0 to {len(train) - 1}")
+    unknown = positions[train.labels[positions] == UNKNOWN]
+    if len(unknown):
+        raise UserError(f"{what} has position {unknown[0]}, which has no label: label it in the data, or leave it out")
+    labelled = np.setdiff1d(positions, validating)
+    missing = set(range(len(train.classes))) - set(train.labels[labelled].tolist())
+    if missing:
+        raise UserError(f"{what} has no label for class {train.classes[min(missing)]!r}: use labels of every class")
+    return labelled
 
 
 def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
-    """The names of the labelled, validation and test files, for people to read; empty if items are not files.
+    """The names of the labelled, validation and test files, for people to read; empty if samples are not files.
 
     All other files are unlabelled.
     """
@@ -153,56 +189,8 @@ def files_of(split: Split, corpus: Corpus) -> dict[str, list[str]]:
     }
 
 
-def _draw(members: Indices, each: int | None, seed: int, c: int, classes: tuple[str, ...]) -> Indices:
-    if len(members) < (each or 1):
-        left = counted(len(members), "labelled item") if len(members) else "no labelled item"
-        needed = f"{each} are" if (each or 1) > 1 else "1 is"
-        fewer = ", or ask for fewer with --labels" if each else ""
-        # Classes without names are called by their numbers.
-        gap = ", or number the classes without gaps" if not len(members) and classes[c] == str(c) else ""
-        raise UserError(
-            f"class {classes[c]!r} has {left} left to train on, but {needed} needed: label more, or set aside fewer "
-            f"with a smaller --test-share or --validation{fewer}{gap}"
-        )
-    return members[permutation(len(members), seed, "split", c)[:each]]
-
-
-def _labels_per_class(labels: int | None, classes: int, least: int) -> int | None:
-    """``labels`` divided by the number of classes, of which the smallest has ``least`` items to draw from."""
-    if labels is None:
-        return None
-    if labels < classes or labels % classes:
-        near = max(1, min(labels // classes, least)) * classes
-        raise UserError(f"labels is {labels}: give a multiple of the {classes} classes, such as {near}")
-    return labels // classes
-
-
-def _fold(corpus: Corpus, fold: int, validating: Indices, labels: int | None) -> Indices:
-    if not 0 <= fold < len(corpus.folds):
-        has = f"has folds 0 to {len(corpus.folds) - 1}" if corpus.folds else "has no predefined folds, leave it out"
-        raise UserError(f"fold is {fold}: data set {corpus.name!r} {has}")
-    return _these(corpus, corpus.folds[fold], validating, labels, f"fold {fold}")
-
-
-def _these(corpus: Corpus, positions: Indices, validating: Indices, labels: int | None, what: str) -> Indices:
-    """Those of the positions that are not set aside; UserError, which calls them ``what``, if they are no labels."""
-    train = corpus.train
-    if labels not in (None, len(positions)):
-        raise UserError(f"labels is {labels}, but {what} has {len(positions):,}: give labels {len(positions)}")
-    if len(positions) and positions.max() >= len(train):
-        raise UserError(f"{what} has item {positions.max()}: give those from 0 to {len(train) - 1}")
-    unknown = positions[train.labels[positions] == UNKNOWN]
-    if len(unknown):
-        raise UserError(f"{what} has item {unknown[0]}, which has no label: label it in the data, or leave it out")
-    labelled = np.setdiff1d(positions, validating)
-    missing = set(range(len(train.classes))) - set(train.labels[labelled].tolist())
-    if missing:
-        raise UserError(f"{what} has no label for class {train.classes[min(missing)]!r}: use labels of every class")
-    return labelled
-
-
 def label_counts(dataset: Dataset, among: NDArray[np.int64] | None = None) -> dict[str, int]:
-    """The labelled items of each class that has any: of all, or of those ``among`` some positions."""
+    """The labelled samples of each class that has any: of all, or of those ``among`` some positions."""
     labels = dataset.labels if among is None else dataset.labels[among]
     known, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
     return {dataset.classes[label]: n for label, n in zip(known.tolist(), counts.tolist(), strict=True)}
@@ -231,13 +219,13 @@ def describe_skew(counts: Mapping[str, int]) -> str | None:
     """A remark on classes that differ by the factor :data:`SKEWED` or more, by chance or not; None if they do not.
 
     >>> describe_skew({"cat": 12, "dog": 3})
-    'classes are 4.0 : 1: cat has 12 labelled items, dog 3'
+    'classes are 4.0 : 1: cat has 12 labelled samples, dog 3'
     """
     if not _uneven(counts.values()):
         return None
     largest, smallest = (pick(counts, key=counts.__getitem__) for pick in (max, min))
     return (
-        f"classes are {describe_ratio(counts.values())}: {largest} has {counts[largest]:,} labelled items, "
+        f"classes are {describe_ratio(counts.values())}: {largest} has {counts[largest]:,} labelled samples, "
         f"{smallest} {counts[smallest]:,}"
     )
 
@@ -246,24 +234,12 @@ def too_few(counts: Mapping[str, int]) -> str | None:
     """A remark on the smallest class, if it has too few labels to hold some out; otherwise None.
 
     >>> too_few({"cat": 12, "dog": 3})
-    'dog has 3 labelled items: too few to hold some out for testing'
+    'dog has 3 labelled samples: too few to hold some out for testing'
     """
     if not counts or min(counts.values()) >= FEWEST:
         return None
     smallest = min(counts, key=counts.__getitem__)
-    return f"{smallest} has {counted(counts[smallest], 'labelled item')}: too few to hold some out for testing"
-
-
-def missing_labels(counts: Mapping[str, int]) -> str | None:
-    """What to label so that some items can be held out; None if there are enough.
-
-    >>> missing_labels({"cat": 12, "dog": 3, "owl": 1})
-    "label 2 more of 'dog' and 4 more of 'owl'"
-    """
-    few = {name: FEWEST - n for name, n in counts.items() if n < FEWEST}
-    if len(few) > NAMED:
-        return f"label at least {FEWEST} of each class ({len(few)} classes have fewer)"
-    return f"label {' and '.join(f'{n} more of {name!r}' for name, n in few.items())}" if few else None
+    return f"{smallest} has {counted(counts[smallest], 'labelled sample')}: too few to hold some out for testing"
 
 
 def _uneven(counts: Collection[int]) -> bool:
@@ -271,19 +247,23 @@ def _uneven(counts: Collection[int]) -> bool:
 
 
 def how_to_test(data: str, counts: Mapping[str, int]) -> str:
-    """What gives a run on ``data``, which had no test set, an accuracy; ``counts`` are the labelled items by class.
+    """What gives a run on ``data``, which had no test set, an accuracy; ``counts`` are the labelled samples by class.
 
     >>> how_to_test("pictures", {"cat": 12, "dog": 3})
     "label 2 more of 'dog', or put labelled pictures into test/ beside train/"
     >>> how_to_test("digits", {"zero": 178, "one": 182})
     'train with --test-share 0.2'
     """
-    first = missing_labels(counts) or "train with --test-share 0.2"
-    kind = Path(data).suffix.lower()
+    few = {name: FEWEST - n for name, n in counts.items() if n < FEWEST}
+    first = "train with --test-share 0.2"
+    if len(few) > NAMED:
+        first = f"label at least {FEWEST} of each class ({len(few)} classes have fewer)"
+    elif few:
+        first = f"label {' and '.join(f'{n} more of {name!r}' for name, n in few.items())}"
     if data in sources:
         return first
     places = {
-        ".npz": "add labelled test items to the file",
+        ".npz": "add labelled test samples to the file",
         ".csv": "list labelled pictures as test in a column 'split'",
     }
-    return f"{first}, or {places.get(kind, 'put labelled pictures into test/ beside train/')}"
+    return f"{first}, or {places.get(Path(data).suffix.lower(), 'put labelled pictures into test/ beside train/')}"
