@@ -44,7 +44,8 @@ def norms(net: nn.Module) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
     return [module for module in net.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
 
 
-@pytest.fixture(params=NAMES)
+# wrn-28-8 is the code of wrn-28-2, with sixteen times the work.
+@pytest.fixture(params=[name for name in NAMES if name != "wrn-28-8"])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -59,8 +60,6 @@ def test_spec_describes_itself(name: str) -> None:
 
 def test_output_shape_for_every_shape_it_takes(name: str) -> None:
     shapes = [shape for shape in CANDIDATES if backbones.get(name).supports(shape)]
-    if name == "wrn-28-8":
-        shapes = shapes[:1]  # the same code as wrn-28-2, sixteen times the work
     for shape in shapes:
         net = create_backbone(name, shape).eval()
         with torch.no_grad():
@@ -133,8 +132,9 @@ def test_bfloat16_autocast(name: str) -> None:
     assert torch.nn.functional.cosine_similarity(exact, rough.float()).min() > 0.99
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if len(shape_of(name)) == 3])
 def test_channels_last(name: str) -> None:
+    if len(shape_of(name)) == 1:
+        return
     net, x = build(name), batch(name)
     other = copy.deepcopy(net).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     expected, got = net(x), other(x.contiguous(memory_format=torch.channels_last))
@@ -143,18 +143,14 @@ def test_channels_last(name: str) -> None:
     assert all(parameter.grad is not None for parameter in other.parameters())
 
 
-def test_state_dict_round_trip(name: str, tmp_path: Path) -> None:
-    first, second = build(name, seed=0), build(name, seed=1)
+def test_the_seed_decides_the_start_and_a_file_keeps_the_state(name: str, tmp_path: Path) -> None:
+    first, again, second = build(name, seed=0), build(name, seed=0), build(name, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     first(batch(name))
     safetensors.torch.save_file(first.state_dict(), tmp_path / "net.safetensors")
     second.load_state_dict(safetensors.torch.load_file(tmp_path / "net.safetensors"))
     with torch.no_grad():
         assert torch.equal(first.eval()(batch(name)), second.eval()(batch(name)))
-
-
-def test_the_global_seed_decides_the_start(name: str) -> None:
-    for a, b in zip(build(name, 3).parameters(), build(name, 3).parameters(), strict=True):
-        assert torch.equal(a, b)
 
 
 def test_features_have_a_sane_size_at_the_start(name: str) -> None:
@@ -171,23 +167,11 @@ def test_impossible_shapes_are_refused(name: str, shape: tuple[int, ...]) -> Non
         create_backbone(name, shape)
 
 
-@pytest.mark.parametrize("norm_momentum", [0.0, -0.1, 1.5])
-def test_impossible_momentum_is_refused(name: str, norm_momentum: float) -> None:
-    with pytest.raises(UserError, match=f"norm_momentum is {norm_momentum}"):
-        create_backbone(name, shape_of(name), norm_momentum)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "wrn-28-8"])  # the same code as wrn-28-2
-def test_compiles_as_one_graph(name: str) -> None:
-    net, x = build(name).eval(), batch(name)
-    torch.compiler.reset()
-    with torch.no_grad():
-        torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="eager")(x), net(x))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if find_backbone(name).partial and name != "wrn-28-8"])
-def test_compiles_as_one_graph_when_only_some_items_learn(name: str) -> None:
-    net, x = build(name), batch(name)
+@pytest.mark.parametrize("some", [False, True])
+def test_compiles_as_one_graph_also_where_only_some_samples_learn(name: str, some: bool) -> None:
+    if name == "wrn-28-2-published" or (some and not find_backbone(name).partial):
+        return  # the published one is the code of wrn-28-2
+    net, x, learning = build(name), batch(name), {"learning": 2} if some else {}
     torch.compiler.reset()
     compiled = torch.compile(net, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x, learning=2), copy.deepcopy(net)(x, learning=2))
+    torch.testing.assert_close(compiled(x, **learning), copy.deepcopy(net)(x, **learning))

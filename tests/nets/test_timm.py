@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -141,27 +142,16 @@ def test_timm_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         create_backbone("timm:tiny", (3, 32, 32))
 
 
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        ("raise RuntimeError('operator torchvision::nms does not exist')", "the torchvision that matches torch"),
-        ("import a_module_of_timm_that_is_missing", "No module named 'a_module_of_timm_that_is_missing'"),
-    ],
-)
-def test_timm_cannot_be_imported(code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "timm.py").write_text(code)
+def test_timm_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.delitem(sys.modules, "timm", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=r"timm cannot be imported \(") as caught:
+    with pytest.raises(UserError, match=r"timm cannot be imported \(operator .*\): reinstall it, and the torchvision"):
         create_backbone("timm:tiny", (3, 32, 32))
-    assert says in str(caught.value)
 
 
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 def test_timm_itself() -> None:
-    try:
-        import timm  # noqa: F401
-    except Exception as error:  # also a torchvision that does not fit torch
-        pytest.skip(f"timm cannot be imported here: {error}")
     assert create_backbone("timm-scratch:resnet18", (1, 32, 32)).features == 512
     assert create_backbone("timm-scratch:mobilenetv3_small_100", (3, 64, 64)).features == 1024
     with pytest.raises(UserError, match=r"set image_size to 224"):

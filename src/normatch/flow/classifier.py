@@ -26,10 +26,9 @@ class NormalizingFlowClassifier(nn.Module):
     with :math:`f_n` a stack of affine couplings (:class:`~normatch.flow.CouplingStack`) and the mixture of
     :class:`~normatch.flow.GaussianMixture`. FlowGMM of Izmailov et al. 2020 (arXiv:1912.13025) on features.
 
-    There are two sets of methods. :meth:`forward` and :meth:`evaluate` are the training path: they do not check the
-    values of their input, so they never wait for the device, and compile without graph breaks. The named quantities
-    (:meth:`log_prob`, :meth:`class_log_prob`, :meth:`predict_proba`, :meth:`transform`, …) are for interactive use:
-    they refuse features with NaN or infinity, which costs one wait for the device; ``torch.compile`` omits the check.
+    :meth:`forward` and :meth:`evaluate` are the training path: they do not check the values of their input, so they
+    never wait for the device. The named quantities (:meth:`log_prob`, :meth:`predict_proba`, :meth:`transform`, …)
+    refuse features with NaN or infinity, which costs one wait for the device; ``torch.compile`` omits the check.
     Both compute in the parameters' precision (float32 unless converted), also inside ``torch.autocast``.
 
     Arguments:
@@ -88,30 +87,23 @@ class NormalizingFlowClassifier(nn.Module):
 
         They are log p(f(z), y), without the log-determinant, which all classes share. Values are not checked.
         """
-        self._check_shape(z, "features")
+        self._check_shape(z)
         return self._pass(z)[0]
 
     def evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Class logits (N, K) and log p(z) (N,) of features (N, d) from one pass. Values are not checked."""
-        self._check_shape(z, "features")
+        self._check_shape(z)
         logits, log_det = self._pass(z)
         return logits, logits.logsumexp(dim=-1) + log_det
 
     def log_prob(self, z: Tensor) -> Tensor:
         """log p(z) (N,) of features (N, d), Eq. (5) and (8). L_u(θ_n) of Eq. (7) is minus its mean."""
-        self._check_finite(z, "features")
-        logits, log_det = self._pass(z)
-        return logits.logsumexp(dim=-1) + log_det
-
-    def log_joint(self, z: Tensor) -> Tensor:
-        """log p(z, y) (N, K) of features (N, d) for every class."""
-        self._check_finite(z, "features")
-        logits, log_det = self._pass(z)
-        return logits + log_det.unsqueeze(-1)
+        self._check_finite(z)
+        return self.evaluate(z)[1]
 
     def class_log_prob(self, z: Tensor) -> Tensor:
         """log p(y | z) (N, K) of features (N, d), Eq. (1)."""
-        self._check_finite(z, "features")
+        self._check_finite(z)
         return self._pass(z)[0].log_softmax(dim=-1)
 
     def predict_proba(self, z: Tensor) -> Tensor:
@@ -120,7 +112,7 @@ class NormalizingFlowClassifier(nn.Module):
 
     def transform(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Features (N, d) to latents g = f(z) (N, d) and log |det ∂f/∂z| (N,)."""
-        self._check_finite(z, "features")
+        self._check_finite(z)
         return self._transform(z)
 
     def inverse(self, latent: Tensor) -> Tensor:
@@ -135,17 +127,13 @@ class NormalizingFlowClassifier(nn.Module):
 
         The generator must be on the parameters' device; torch's global one if None.
         """
-        if n < 0:
-            raise UserError(f"cannot draw {n} samples: n must be 0 or more")
         if label is not None and not 0 <= label < self.classes:
             raise UserError(f"label {label} is not a class: choose from 0 to {self.classes - 1}")
         device = self.mixture.means.device
-        if label is not None:
-            labels = torch.full((n,), label, device=device)
-        elif n == 0:
-            labels = torch.zeros(0, dtype=torch.int64, device=device)  # multinomial refuses to draw nothing
-        else:
+        if label is None and n:  # multinomial refuses to draw nothing
             labels = torch.multinomial(self.mixture.log_weights.exp(), n, replacement=True, generator=generator)
+        else:
+            labels = torch.full((n,), label or 0, device=device)
         with torch.autocast(device.type, enabled=False):
             return self.couplings.inverse(self.mixture.sample(labels, generator))
 
@@ -166,24 +154,18 @@ class NormalizingFlowClassifier(nn.Module):
             latent, log_det = self.couplings(z, self.dropout_rate if self.training else None)
         return latent, log_det
 
-    def _check_shape(self, z: Tensor, what: str) -> None:
-        if not isinstance(z, Tensor):
-            raise UserError(f"{what} must be a torch tensor (N, {self.dim}), not {type(z).__name__}")
+    def _check_shape(self, z: Tensor, what: str = "features") -> None:
         if z.ndim != 2 or z.shape[1] != self.dim:
             raise UserError(f"{what} have shape {tuple(z.shape)}, but this flow takes (N, {self.dim})")
-        if not z.is_floating_point():
-            raise UserError(f"{what} are {z.dtype}, but a flow takes floating-point numbers: convert with .float()")
 
-    def _check_finite(self, z: Tensor, what: str) -> None:
+    def _check_finite(self, z: Tensor, what: str = "features") -> None:
         self._check_shape(z, what)
         # Values are skipped under torch.compile, where looking at them would break the graph.
         if torch.compiler.is_compiling():
             return
-        finite = z.isfinite().all(dim=1)
-        bad = int((~finite).sum())
+        bad = (~z.isfinite().all(dim=1)).nonzero().flatten().tolist()
         if bad:
-            first = int(finite.int().argmin())
             raise UserError(
-                f"{bad} of {len(z)} rows of the {what} hold NaN or infinity, the first of them row {first}: "
+                f"{len(bad)} of {len(z)} rows of the {what} hold NaN or infinity, the first of them row {bad[0]}: "
                 "remove these rows or find what made them"
             )

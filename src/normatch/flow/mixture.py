@@ -64,15 +64,12 @@ class GaussianMixture(nn.Module):
 
     def forward(self, latent: Tensor) -> Tensor:
         """log p(g, y) of latents (N, d) for every class: (N, K)."""
-        return self.log_conditional(latent) + self.log_weights
-
-    def log_conditional(self, latent: Tensor) -> Tensor:
-        """log p(g | y) of latents (N, d) for every class: (N, K)."""
         dim = latent.shape[-1]
         # The default mode of cdist would expand the square for more than 25 rows.
         distances = torch.cdist(latent, self.means, compute_mode="donot_use_mm_for_euclid_dist")
         scales = self.scales
-        return -0.5 * (distances / scales).square() - dim * (scales.log() + 0.5 * math.log(2 * math.pi))
+        given_class = -0.5 * (distances / scales).square() - dim * (scales.log() + 0.5 * math.log(2 * math.pi))
+        return given_class + self.log_weights
 
     def sample(self, labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One latent (N, d) of each class in labels (N,)."""

@@ -122,10 +122,8 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     'small-wide'
     """
     tiny = len(shape) == 3 and max(shape[1:]) <= (SMALL if quick else TINY)
-    order = ("small-wide", "quick-resnet", "resnet-18", "mlp")
-    if not tiny:
-        order = ("quick-resnet", "resnet-18", "small-wide", "mlp")
-    found = next((name for name in order if backbones.get(name).supports(tuple(shape))), None)
+    order = ("small-wide", "quick-resnet", "resnet-18", "mlp") if tiny else ("quick-resnet", "resnet-18", "mlp")
+    found = next((name for name in order if backbones.get(name).supports(shape)), None)
     if found is None:
         takes = "; ".join(f"{name} {backbones.get(name).takes}" for name in order)
         remedy = "resize them, or set image_size" if len(shape) == 3 else "give vectors of at least one number"
@@ -156,9 +154,5 @@ def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None)
         >>> net.features
         128
     """
-    shape = tuple(shape)
-    spec = fitting_backbone(name, shape)
-    momentum = spec.norm_momentum if norm_momentum is None else norm_momentum
-    if not 0 < momentum <= 1:
-        raise UserError(f"norm_momentum is {momentum}, but must be above 0 and at most 1")
-    return spec.build(shape, momentum)
+    spec = fitting_backbone(name, tuple(shape))
+    return spec.build(tuple(shape), spec.norm_momentum if norm_momentum is None else norm_momentum)

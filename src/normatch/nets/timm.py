@@ -101,13 +101,12 @@ def _features(name: str, net: nn.Module, shape: tuple[int, ...]) -> int:
 def _timm() -> ModuleType:
     try:
         import timm
-    except ModuleNotFoundError as error:
-        if error.name != "timm":
-            raise UserError(f"timm cannot be imported ({error}): reinstall it with pip") from error
-        raise UserError("this backbone needs timm: pip install 'normatch[timm]'") from None
     except Exception as error:  # a torchvision that was built for another torch can raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name == "timm":
+            raise UserError("this backbone needs timm: pip install 'normatch[timm]'") from None
         raise UserError(
-            f"timm cannot be imported ({reason(error)}): install the torchvision that matches torch {torch.__version__}"
+            f"timm cannot be imported ({reason(error)}): reinstall it, and the torchvision that matches torch "
+            f"{torch.__version__}"
         ) from error
     module: ModuleType = timm
     return module
