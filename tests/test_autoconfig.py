@@ -23,7 +23,7 @@ from normatch.config import to_json
 from normatch.data import Corpus, Dataset, Reading
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
-from normatch.evaluate.score import score_run
+from normatch.evaluate.held_out import evaluate_run
 from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import Group, OptimConfig
@@ -292,7 +292,7 @@ def test_one_plan_serves_runs_of_several_seeds(tmp_path: Path) -> None:
         run, alone = (train(config, tmp_path / f"{seed}{c is None}", corpus=c) for c in (made.corpus, None))
         for file in ("model.safetensors", "predictions.csv", "split.json"):
             assert (run.path / file).read_bytes() == (alone.path / file).read_bytes()
-        assert score_run(run.path, device="cpu")["accuracy"] == run.accuracy
+        assert evaluate_run(run.path, device="cpu")["accuracy"] == run.accuracy
 
 
 def test_what_a_config_changes_stays(tmp_path: Path) -> None:

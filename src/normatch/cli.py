@@ -378,16 +378,13 @@ def _eval(
     """
     from normatch.bars import decoding
     from normatch.data import Reading
-    from normatch.evaluate.score import describe, score_run, unlike_before
+    from normatch.evaluate.held_out import describe, evaluate_run
     from normatch.training.run import Moved
 
     moved = Moved(data, unlabelled, data_root)
     with decoding() as on_decoded:
-        report = score_run(run, on=on, moved=moved, device=device, reading=Reading(cache, on_decoded))
+        report = evaluate_run(run, on=on, moved=moved, device=device, reading=Reading(cache, on_decoded))
     _say(jsonlib.dumps(report) if json else describe(report))
-    remark = unlike_before(run, report)
-    if remark is not None:
-        _say(f"! {remark}", sys.stderr)
 
 
 def _predict(

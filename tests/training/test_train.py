@@ -23,8 +23,8 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Split
 from normatch.errors import UserError
+from normatch.evaluate.held_out import evaluate_run
 from normatch.evaluate.predict import load
-from normatch.evaluate.score import score_run
 from normatch.files import read_sealed
 from normatch.methods import Embedding, methods
 from normatch.nets.model import Model, logits
@@ -491,7 +491,7 @@ def test_a_run_on_a_relative_path_can_be_used_from_anywhere(tmp_path: Path, monk
     assert (stored.data, stored.unlabelled) == (str(tmp_path / "here/x.npz"), tmp_path / "here/more")
     assert stored.data_root == tmp_path / "here/sets"
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert score_run(run.path, device="cpu")["accuracy"] == run.accuracy
+    assert evaluate_run(run.path, device="cpu")["accuracy"] == run.accuracy
     (run.path / "result.json").unlink()
     assert train(stored, run.path, resume=True).finished
     with pytest.raises(UserError, match=r"data is 'cifar1O': no such .+; did you mean 'cifar10'\?"):
@@ -665,7 +665,7 @@ def test_names_that_are_not_text_do_no_harm(tmp_path: Path) -> None:
     assert all((tmp_path / "pets" / name).is_file() for name in files)
     rows = read_table(run.path / "predictions.csv")
     assert [row["file"] for row in rows] == [name.replace("\udce9", r"\udce9") for name in files]
-    assert "accuracy" in score_run(run.path, device="cpu")
+    assert "accuracy" in evaluate_run(run.path, device="cpu")
 
 
 def test_unlabelled_items_are_needed(tiny_config: Config) -> None:

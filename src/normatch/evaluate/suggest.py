@@ -18,7 +18,6 @@ from normatch.data.images import DEFAULT
 from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.device import Device
 from normatch.errors import UserError, repeat_command
-from normatch.evaluate.answers import must_be_the_same, read_answers
 from normatch.evaluate.predict import load, must_be_a_table, table
 from normatch.nets.model import Model, features
 from normatch.seeding import derive, sample
@@ -90,7 +89,7 @@ def suggest(
     config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
     corpus = with_test_set(config, open_corpus(config, reading), run)
-    must_be_the_same(run, corpus, model.model.spec, read_answers(run, model.classes))
+    run.must_be_its_data(corpus)
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):
         raise UserError(f"{path} has no sample without a label: add some to the data, and train again")

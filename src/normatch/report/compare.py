@@ -14,7 +14,7 @@ import numpy as np
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.errors import UserError
-from normatch.evaluate.answers import Answers, read_answers
+from normatch.evaluate.held_out import HeldOutPredictions, read_held_out
 from normatch.files import must_be_free
 from normatch.methods.base import Settings
 from normatch.nets.model import read_spec
@@ -118,8 +118,8 @@ class _Member:
         return (config.data, drawn, tuple(files) if files else self.run.digest, self.result["n"])
 
     @cached_property
-    def answers(self) -> Answers | None:
-        return read_answers(self.run, read_spec(self.run.path / "model.json").classes)
+    def held_out(self) -> HeldOutPredictions | None:
+        return read_held_out(self.run, read_spec(self.run.path / "model.json").classes)
 
 
 def compare(paths: Sequence[Path]) -> Comparison:
@@ -233,7 +233,7 @@ def _difference(first: str, a: list[_Member], second: str, b: list[_Member]) -> 
     if len(pairs) > 1 and np.ptp(np.subtract(ours, theirs)) > 1e-9:
         return _by_t(first, second, f"paired t, {len(pairs)} pairs of runs", ours, theirs, ttest_rel(ours, theirs))
     for x, y in (*pairs, *shared):
-        one, other = x.answers, y.answers
+        one, other = x.held_out, y.held_out
         if one is not None and other is not None and np.array_equal(one.labels, other.labels):
             found = mcnemar(one.correct, other.correct)
             said = f"McNemar, {found.n:,} test samples"

@@ -20,8 +20,7 @@ from normatch.data.images.cache import CacheError
 from normatch.device import Device, device_of
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate import metrics
-from normatch.evaluate.answers import Answers, must_be_the_same, must_look_alike, read_answers
-from normatch.evaluate.score import held_out
+from normatch.evaluate.held_out import HeldOutPredictions, held_out, read_held_out
 from normatch.methods import methods
 from normatch.nets.model import Model, features, load_model
 from normatch.seeding import sample
@@ -73,7 +72,7 @@ class Evidence:
     run: Run
     config: Config
     model: Model
-    answers: Answers | None
+    scored: HeldOutPredictions | None
     held_out: Predicted | None = None
     validation: Predicted | None = None
     """Validation samples, if there is a test set too."""
@@ -106,22 +105,20 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     run = Run.open(path)
     config, _ = run.config, (run.result, run.split, run.warnings)  # if these are damaged, that is an error
     model = load_model(path).to(device_of(device))
-    answers = read_answers(run, model.spec.classes)
+    scored = read_held_out(run, model.spec.classes)
     try:
         today = moved.applied_to(config.replace(device=device))
         corpus = with_test_set(today, open_corpus(today, reading), run)
-        must_be_the_same(run, corpus, model.spec, answers)
+        run.must_be_its_data(corpus)
         held, validation, unlabelled = _predict_all(run, corpus, model)
-        if answers is not None and held is not None:
-            must_look_alike(run, corpus, held.logits.argmax(1), answers)
     except (UserError, OSError) as error:
         if moved != STAYED or isinstance(error, CacheError):
             raise
-        return Evidence(run, config, model, answers, gone=str(error))
-    if answers is None and held is not None and held.which != "unlabelled":
+        return Evidence(run, config, model, scored, gone=str(error))
+    if scored is None and held is not None and held.which != "unlabelled":
         # Only then: stored predictions take precedence, because another device may round differently.
-        answers = Answers(held.which, held.samples, held.dataset.labels, held.p.argmax(1), held.p.max(1))
-    return Evidence(run, config, model, answers, held, validation, unlabelled)
+        scored = HeldOutPredictions(held.which, held.samples, held.dataset.labels, held.p.argmax(1), held.p.max(1))
+    return Evidence(run, config, model, scored, held, validation, unlabelled)
 
 
 def _predict_all(run: Run, corpus: Corpus, model: Model) -> tuple[Predicted | None, Predicted | None, Predicted | None]:
@@ -278,14 +275,14 @@ def examine(evidence: Evidence) -> Findings:
             return None
         return value
 
-    config, run, spec, answers = evidence.config, evidence.run, evidence.model.spec, evidence.answers
+    config, run, spec, scored = evidence.config, evidence.run, evidence.model.spec, evidence.scored
     result = run.result
     n, accuracy = result["n"], result["accuracy"]
     unscored = evidence.gone_or(f"No {evidence.noun} of known class were held out: {run.how_to_test}.")
     table = found(
-        "classes", metrics.confusion(answers.labels, answers.guess, len(spec.classes)) if answers else unscored
+        "classes", metrics.confusion(scored.labels, scored.predicted, len(spec.classes)) if scored else unscored
     )
-    means = metrics.averages(answers.labels, answers.guess) if answers else {}
+    means = metrics.averages(scored.labels, scored.predicted) if scored else {}
     if evidence.gone and evidence.noun == "images":
         left_out["pictures"] = evidence.gone_or("")
     curves = curves_of(list(run.metrics()))
@@ -309,11 +306,11 @@ def examine(evidence: Evidence) -> Findings:
         trained_on=_trained_on(run),
         confusion=table.tolist() if table is not None else None,
         per_class=metrics.per_class(table, spec.classes) if table is not None else None,
-        calibration=found("calibration", _calibration(evidence, answers) if answers else unscored),
+        calibration=found("calibration", _calibration(evidence, scored) if scored else unscored),
         balance=found("balance", _balance(evidence)),
         agreement=agreed,
         disputed=_disputed(evidence) if agreed else None,
-        errors=found("errors", _errors(evidence, answers) if answers else unscored),
+        errors=found("errors", _errors(evidence, scored) if scored else unscored),
         latents=found("latents", _latents(evidence)),
         warnings=run.warnings,
         left_out=left_out,
@@ -345,9 +342,9 @@ def _averaged(curve: Curve) -> Curve:
     return thinned
 
 
-def _calibration(evidence: Evidence, answers: Answers) -> Calibration:
-    held, validation, n = evidence.held_out, evidence.validation, len(answers.items)
-    before = metrics.reliability(answers.confidence, answers.correct)
+def _calibration(evidence: Evidence, scored: HeldOutPredictions) -> Calibration:
+    held, validation, n = evidence.held_out, evidence.validation, len(scored.samples)
+    before = metrics.reliability(scored.confidence, scored.correct)
     after: NDArray[np.float64] | None = None
     temperatures: tuple[float, ...] = ()
     if held is None:
@@ -358,14 +355,14 @@ def _calibration(evidence: Evidence, answers: Answers) -> Calibration:
         fitted = f"{len(validation.samples)} validation {evidence.noun}"
         how = f"The temperature was fitted on {fitted} and scored on the test {evidence.noun}."
     elif n >= metrics.LEAST_TO_FIT:
-        after, temperatures = metrics.cross_fit(held.logits, answers.labels, evidence.config.seed)
+        after, temperatures = metrics.cross_fit(held.logits, scored.labels, evidence.config.seed)
         how = (
-            f"Two temperatures were fitted by cross-fitting: each random half of the {n} {answers.which} "
+            f"Two temperatures were fitted by cross-fitting: each random half of the {n} {scored.which} "
             f"{evidence.noun} is scored at the temperature of the other half."
         )
     else:
         how = f"No temperature was fitted: {n} {evidence.noun} are too few."
-    scaled = metrics.reliability(after.max(1), after.argmax(1) == answers.labels) if after is not None else None
+    scaled = metrics.reliability(after.max(1), after.argmax(1) == scored.labels) if after is not None else None
     return Calibration(
         before, metrics.mean_gap(before), scaled, metrics.mean_gap(scaled) if scaled else None, temperatures, how
     )
@@ -430,14 +427,14 @@ def _disputed(evidence: Evidence) -> list[Shown]:
     return _shown(evidence, predicted, rows[np.argsort(-distance[rows], kind="stable")][:MOST_SHOWN])
 
 
-def _errors(evidence: Evidence, answers: Answers) -> list[Shown]:
+def _errors(evidence: Evidence, scored: HeldOutPredictions) -> list[Shown]:
     """Wrong predictions, the most confident first."""
-    rows = np.flatnonzero(~answers.correct)
-    rows = rows[np.argsort(-answers.confidence[rows], kind="stable")][:MOST_SHOWN]
+    rows = np.flatnonzero(~scored.correct)
+    rows = rows[np.argsort(-scored.confidence[rows], kind="stable")][:MOST_SHOWN]
     if evidence.held_out is not None:
         return _shown(evidence, evidence.held_out, rows)
     names = evidence.model.spec.classes
-    columns = (a[rows].tolist() for a in (answers.items, answers.labels, answers.guess, answers.confidence))
+    columns = (a[rows].tolist() for a in (scored.samples, scored.labels, scored.predicted, scored.confidence))
     return [Shown(at, names[truth], names[head], p) for at, truth, head, p in zip(*columns, strict=True)]
 
 

@@ -13,6 +13,7 @@ from normatch.data import Corpus, Reading, sources
 from normatch.data.images import DEFAULT
 from normatch.data.split import label_counts
 from normatch.errors import UserError
+from normatch.evaluate.metrics import trusted_temperature
 from normatch.files import PARTS, write_json
 from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
@@ -152,7 +153,7 @@ def _must_match(run: Run, config: Config) -> None:
 
 def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
-    save_model(loop.step.ema.model, run.path)
+    save_model(loop.step.ema.model, run.path, _temperature(loop))
     corpus, labelled = loop.job.corpus, loop.job.split.labelled
     on = next(iter(loop.held_out), None)
     reached = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
@@ -178,3 +179,12 @@ def _finish(run: Run, loop: Loop) -> None:
         **stamp(),
     }
     write_json(run.path / "result.json", result)
+
+
+def _temperature(loop: Loop) -> float | None:
+    """The temperature of the head, fitted on the validation samples and never on the test set; None without them."""
+    validation = loop.held_out.get("validation")
+    if validation is None:
+        return None
+    z = logits(loop.step.ema.model, validation.inputs)
+    return trusted_temperature(z.cpu().numpy(), validation.labels.cpu().numpy())

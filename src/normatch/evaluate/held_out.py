@@ -1,0 +1,111 @@
+"""Score a finished run on its held-out samples: from its stored predictions, or again from its weights and data."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading
+from normatch.data.images import DEFAULT
+from normatch.device import Device
+from normatch.errors import UserError
+from normatch.evaluate.metrics import scores
+from normatch.evaluate.predict import load
+from normatch.significance import describe_accuracy
+from normatch.text import on_one_line
+from normatch.training.job import open_corpus, with_test_set
+from normatch.training.predictions import PREDICTIONS, read_predictions
+from normatch.training.run import STAYED, Moved, Run
+
+__all__ = ["HeldOut", "HeldOutPredictions", "On", "describe", "evaluate_run", "held_out", "read_held_out"]
+
+HeldOut = Literal["test", "validation"]
+
+On = Literal["auto", "test", "validation"]
+"""Held-out samples to score: ``auto`` is the test set or, if there is none, the validation samples."""
+
+
+@dataclass(frozen=True)
+class HeldOutPredictions:
+    """Held-out samples whose class is known, and what the model predicts for them."""
+
+    which: HeldOut
+    samples: NDArray[np.int64]
+    """(N,) their positions: in the test set, or among the training samples for validation."""
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.asarray(self.predicted == self.labels)
+
+
+def read_held_out(run: Run, classes: tuple[str, ...]) -> HeldOutPredictions | None:
+    """The predictions in ``predictions.csv`` for test samples whose class is known; None if there are none."""
+    path = run.path / PREDICTIONS
+    if not path.is_file():
+        return None
+    lines = read_predictions(path, classes)
+    counted = run.result["n"] if run.result["evaluated_on"] == "test" else 0
+    if len(lines) != counted:
+        raise UserError(
+            f"{path} has {len(lines):,} test samples whose class is known, but result.json counts {counted:,}: "
+            "restore it"
+        )
+    if not lines:
+        return None
+    samples, predicted, confidence, labels = map(np.array, zip(*lines, strict=True))
+    return HeldOutPredictions("test", samples, labels, predicted, confidence)
+
+
+def held_out(run: Run, corpus: Corpus, on: On = "auto") -> tuple[HeldOut, NDArray[np.int64], Dataset]:
+    """The held-out samples whose class is known: the test set or, if there is none, the validation samples.
+
+    Returns which of the two, their positions (in the test set or among the training samples), and the samples.
+    """
+    if on in ("auto", "test") and corpus.test is not None:
+        known = np.flatnonzero(corpus.test.labels != UNKNOWN)
+        if len(known):
+            return "test", known, corpus.test.view(known)
+    validation = run.split.validation
+    if on in ("auto", "validation") and len(validation):
+        return "validation", validation, corpus.train.view(validation)
+    if on == "validation":
+        raise UserError(f"{run.path} has no validation samples: train with --validation to set some aside")
+    held = "labelled test samples" if on == "test" else "held-out samples"
+    raise UserError(f"{run.path} has no {held}, and so no accuracy: {run.how_to_test}")
+
+
+def evaluate_run(
+    path: Path,
+    *,
+    on: On = "auto",
+    moved: Moved = STAYED,
+    device: Device = "auto",
+    reading: Reading = DEFAULT,
+) -> dict[str, Any]:
+    """The scores of the averaged weights, without calibration, on held-out samples of the run's data."""
+    run = Run.open(path)
+    config = moved.applied_to(run.config.replace(device=device))
+    model = load(path, device, calibrated=False)
+    corpus = with_test_set(config, open_corpus(config, reading), run)
+    run.must_be_its_data(corpus)
+    which, _, samples = held_out(run, corpus, on)
+    return {"evaluated_on": which} | scores(model.predict_proba(samples.inputs), samples.labels, samples.classes)
+
+
+def describe(report: dict[str, Any]) -> str:
+    """The scores as text."""
+    names = [on_one_line(entry["name"]) for entry in report["per_class"]]
+    width = max(map(len, names))
+    lines = [
+        describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"]),
+        f"macro-F1 {report['macro_f1']:.2%}, balanced accuracy {report['balanced_accuracy']:.2%}",
+    ]
+    for name, entry in zip(names, report["per_class"], strict=True):
+        recall = f"{entry['recall']:.1%}" if entry["n"] else "–"  # nothing was measured
+        lines.append(f"  {name:<{width}}  n {entry['n']:>5}  precision {entry['precision']:6.1%}  recall {recall:>6}")
+    return "\n".join(lines)
