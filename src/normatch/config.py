@@ -186,7 +186,7 @@ def read_config(file: Path) -> Config:
         return from_json(Config, fields)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
-    except (AttributeError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{file} cannot be read ({reason(error)}): give the config.json of a run") from error
 
 

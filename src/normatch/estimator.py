@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from normatch.augment import AugmentConfig
-from normatch.autoconfig.rules import muon_rate
+from normatch.autoconfig import muon_rate
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.data.manifest import NO_CLASS

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from normatch.autoconfig import minutes
-from normatch.autoconfig.minutes import Pace
+from normatch import autoconfig
 from normatch.cli import main
+from normatch.training.pace import Pace
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "quickstart.md").read_text()
@@ -31,8 +31,8 @@ def test_every_command_of_the_page_works(
     monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
     runpy.run_path(str(ROOT / "benchmarks" / "mixed_pictures.py"))["write_pictures"](Path("pictures"), 400)
     # As on a machine so slow that only a few steps fit into the time.
-    monkeypatch.setattr(minutes, "LEAST_STEPS", 1)
-    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
+    monkeypatch.setattr(autoconfig, "LEAST_STEPS", 1)
+    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
     for line in commands():
         verb, *argv = shlex.split(line)
         if verb == "rm":

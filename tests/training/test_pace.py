@@ -6,12 +6,12 @@ import weakref
 import pytest
 import torch
 
-from normatch.autoconfig.minutes import _typical, pace
 from normatch.config import Config
 from normatch.data import Dataset, Pool
 from normatch.methods.normatch import NorMatch
 from normatch.training import prepare
 from normatch.training.loop import Loop
+from normatch.training.pace import _typical, pace
 
 
 def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:

@@ -1,0 +1,458 @@
+"""Settings for a person's own data and minutes: a complete config, with the reason for each choice."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.config import Config, flat, must_be_config, to_json
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
+from normatch.data.dataset import doubtful_names
+from normatch.data.folder import Listings, say_ignored
+from normatch.data.images import DEFAULT, SIZES, describe_dark
+from normatch.data.load import find_listings, passed_over
+from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
+from normatch.device import device_of
+from normatch.errors import UserError
+from normatch.methods import methods
+from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
+from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
+from normatch.recipes import own
+from normatch.text import aligned, counted
+from normatch.training.job import draw, must_have_classes, open_corpus, prepare, with_test_set
+from normatch.training.pace import SPARE, Pace, pace
+from normatch.training.run import Run
+from normatch.training.train import run_folder
+
+__all__ = ["Plan", "choose", "muon_rate", "plan"]
+
+HELD_OUT, ENOUGH = 0.2, 2000
+"""Share of the labelled samples held out for testing. Beyond ENOUGH test samples the share shrinks; it is 0 if some
+class has too few labels."""
+
+LEAST_BATCH, LARGEST_BATCH = 8, {"cuda": 64, "cpu": 32}
+"""Bounds of the batch: within them, the largest power of two that is no larger than the labelled set."""
+
+RATIO = 7
+"""Most unlabelled samples per labelled one in a step (the value of the paper)."""
+
+STEPS = {"cuda": 4096, "cpu": 1024}
+"""Training steps of a run without a time budget."""
+
+EPOCHS = 32
+"""Evaluations and checkpoints in a run."""
+
+RECORDS = 16
+"""Least number of lines of metrics in a run of at least that many steps: a chart of fewer points shows little."""
+
+MOMENTA, LEARNT = (0.01, 0.1), 20
+"""Bounds of batch norm's momentum; within them it is LEARNT / steps: the run is LEARNT averaging windows long."""
+
+MUON, MUONS = 1.6, (0.01, 0.1)
+"""Muon's learning rate times the square root of the steps, and its bounds: near what was best in runs of 256, 1,024
+and 10,240 steps. Below 0.01 a run of 57,344 kept wrong pseudo-labels."""
+
+EVALUATING = 0.2
+"""Largest share of a time budget to spend on evaluations."""
+
+LEAST_STEPS = 100
+"""Steps below which a run is a trial that learns little (38 % after 8 steps, once): its warnings begin there, too."""
+
+YEAR = 365 * 24 * 60.0
+"""The most minutes that a run may take."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A complete config, its data if already read, and what to tell the user about both."""
+
+    config: Config
+    corpus: Corpus | None = None
+    """All samples: a test set is held out when a run begins, by the seed and the share of that run."""
+    found: str = ""
+    chosen: tuple[tuple[str, str, str], ...] = ()
+    """Field (dotted, as in flags), value and reason of each choice."""
+
+    def describe(self) -> str:
+        """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
+        lines = [self.found] if self.found else []
+        if self.chosen:
+            rows = [(f"--{name.replace('_', '-')}", value, why) for name, value, why in self.chosen]
+            lines += [f"  {line}" for line in aligned(rows)]
+            lines.append("  To change one, add its flag. All are stored in config.json.")
+        return "".join(f"{line}\n" for line in lines)
+
+
+class Draft:
+    """A config under completion, and the choices made so far; fields that the user has fixed are never changed."""
+
+    def __init__(self, config: Config, fixed: Collection[str]) -> None:
+        self.config, self.fixed = config, frozenset(fixed)
+        self.chosen: dict[str, tuple[str, str]] = {}
+        """Value and reason by field."""
+
+    def set(self, name: str, value: Any, why: str, shown: str = "") -> None:
+        """Choose a field; its name may be dotted, as in flags: ``settings.alignment``."""
+        if name in self.fixed:
+            return
+        outer, _, inner = name.rpartition(".")
+        changed = dataclasses.replace(getattr(self.config, outer), **{inner: value}) if outer else value
+        self.config = self.config.replace(**{outer or inner: changed})
+        self.chosen.pop(name, None)
+        self.chosen[name] = (shown or f"{value}", why)
+
+
+def plan(
+    config: Config,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    fixed: Collection[str] = (),
+    automatic: bool | None = None,
+    minutes: float | None = None,
+    reading: Reading = DEFAULT,
+) -> Plan:
+    """Read the data of a new run and, if it is your own, choose what ``config`` leaves open.
+
+    Every field that differs from :func:`normatch.recipes.own` stays as it is. ``fixed`` names fields that stay although
+    they have that value: ``fixed={"steps", "settings.alignment"}``. ``minutes`` is the time that training may take: the
+    number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
+    config, which repeats the run exactly, on this machine or another.
+
+    The values of a recipe of a named data set stay, except that a shortened run logs metrics more often, and that
+    ``minutes`` sets the fields that are not ``fixed``. ``automatic`` is whether to choose; None is for your own data
+    only. A resumed run has nothing left to choose.
+    """
+    must_be_config(config)
+    if resume:
+        if minutes is not None:
+            raise UserError(f"minutes is {minutes}: a run that is resumed has its steps; leave it out")
+        return Plan(config)
+    if minutes is not None and not (0 < minutes <= YEAR):
+        raise UserError(f"minutes is {minutes}: give a number of minutes above 0, such as 10")
+    if automatic is None:
+        automatic = config.data not in sources
+    if automatic:
+        # What differs from the draft for such data is the user's choice.
+        usual, given = (flat(to_json(c)) for c in (own(config.data).replace(method=config.method), config))
+        fixed = {*fixed, *(name for name, value in given.items() if value != usual[name])}
+    if minutes is not None and "steps" in fixed:
+        raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
+    Run.must_be_new(run_folder(config, out))
+    draft = Draft(config, fixed)
+    if automatic:
+        corpus, found = _choose(draft, reading)
+    else:
+        corpus = open_corpus(config, reading)
+        config.augment.must_suit(images=corpus.train.is_images)
+        found = _found(config, corpus, None) if config.unlabelled is not None else ""
+        _choose_records(draft)
+    if minutes is not None:
+        _fit_into_minutes(draft, corpus, minutes, automatic)
+    return _plan(draft, corpus, found)
+
+
+def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
+    """Read the user's own data and choose the fields that are not ``fixed``, to time its steps."""
+    draft = Draft(config, fixed)
+    return _plan(draft, *_choose(draft, reading))
+
+
+def _plan(draft: Draft, corpus: Corpus, found: str) -> Plan:
+    return Plan(draft.config, corpus, found, tuple((name, *choice) for name, choice in draft.chosen.items()))
+
+
+def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
+    """Choose what the data and the machine decide; return the data and what was found in them."""
+    config = draft.config
+    device = device_of(config.device).type
+    if config.backbone == "auto":
+        draft.fixed -= {"backbone"}
+    _must_be_possible(config)
+    listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
+    outline = listings.outline() if listings else None
+    if outline:
+        _must_be_learnable(draft, outline)
+    corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
+    if outline:
+        _must_be_readable(outline, corpus)
+    config.augment.must_suit(images=corpus.train.is_images)
+    _choose_network(draft, corpus, device)
+    _choose_passes(draft)
+    _choose_test_share(draft, corpus)
+    to_learn_from = with_test_set(draft.config, _labels_of(corpus))
+    split = draw(draft.config, to_learn_from)
+    _choose_alignment(draft, to_learn_from, split)
+    _choose_batch(draft, split, device)
+    where = "on a GPU" if device == "cuda" else "without a GPU"
+    draft.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
+    _choose_epoch(draft, max(1, math.ceil(draft.config.steps / EPOCHS)))
+    _choose_records(draft)
+    _choose_momentum(draft)
+    _choose_muon(draft)
+    if corpus.train.is_images and config.augment.flip:
+        draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
+    return corpus, _found(config, corpus, listings)
+
+
+def _labels_of(corpus: Corpus) -> Corpus:
+    """The corpus without its inputs: to hold some out would copy all the others."""
+
+    def labels(part: Dataset) -> Dataset:
+        return dataclasses.replace(part, inputs=np.zeros((len(part), 0), np.float32))
+
+    test = None if corpus.test is None else labels(corpus.test)
+    return dataclasses.replace(corpus, train=labels(corpus.train), test=test)
+
+
+# What can be refused before any image is decoded
+
+
+def _must_be_possible(config: Config) -> None:
+    """Raise UserError if the backbone is unknown, or none takes the image size."""
+    backbone = find_backbone(config.backbone) if config.backbone != "auto" else None
+    if config.image_size is not None:
+        shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
+        if backbone is None:
+            suitable_backbone(shapes[1])
+        elif not any(backbone.supports(shape) for shape in shapes):
+            raise UserError(
+                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.takes}: "
+                "choose another of the two"
+            )
+
+
+def _must_be_learnable(draft: Draft, outline: Corpus) -> None:
+    """Raise UserError if the labels do not suffice for what the config asks for."""
+    must_have_classes(outline)
+    tried = Draft(draft.config, draft.fixed)
+    _choose_test_share(tried, outline)
+    draw(tried.config, with_test_set(tried.config, outline))
+
+
+def _must_be_readable(outline: Corpus, corpus: Corpus) -> None:
+    """Raise UserError if of some class no training image could be read."""
+    read = label_counts(corpus.train)
+    for name, n in label_counts(outline.train).items():
+        if name not in read:
+            images = counted(n, "image")
+            raise UserError(f"no image of class {name!r}, which has {images}, can be read: replace or remove them")
+
+
+def _largest_side(backbone: str, device: str) -> int:
+    """The side to which larger images are scaled: small without a GPU, unless ``backbone`` takes none that small."""
+    small = [(channels, SMALL, SMALL) for channels in (1, 3)]
+    takes_small = backbone == "auto" or any(map(find_backbone(backbone).supports, small))
+    return SMALL if device == "cpu" and takes_small else SIZES[-1]
+
+
+def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
+    """A line on the data, then a line for each remark on them."""
+    train, skipped = corpus.train, len(corpus.skipped)
+    labelled = int((train.labels != UNKNOWN).sum())
+    parts = [
+        f"{len(train.classes)} classes",
+        f"{labelled:,} labelled",
+        f"{len(train) - labelled:,} unlabelled",
+    ]
+    if corpus.test is not None:
+        parts.append(f"{len(corpus.test):,} test samples{'' if corpus.is_testable else ' without labels'}")
+    if skipped:
+        parts.append(f"{counted(skipped, 'unreadable file')} skipped")
+    remarks = [describe_skew(label_counts(train)), describe_dark(corpus.facts) if corpus.facts is not None else None]
+    ignored = say_ignored(passed_over(listings, config.unlabelled))
+    said = [*doubtful_names(train.classes), *filter(None, remarks), *ignored]
+    return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *said])
+
+
+# The rules
+
+
+def _choose_network(draft: Draft, corpus: Corpus, device: str) -> None:
+    shape = corpus.train.shape
+    if corpus.facts is not None and draft.config.image_size is None and shape[1] == shape[2]:
+        draft.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
+    if draft.config.backbone == "auto":
+        name = suitable_backbone(shape, quick=device == "cpu")
+        dimensions = "×".join(map(str, shape))
+        small = name != suitable_backbone(shape)
+        why = f"fast without a GPU for samples of {dimensions}" if small else f"suits samples of {dimensions}"
+        draft.set("backbone", name, why)
+    else:
+        fitting_backbone(draft.config.backbone, shape)
+
+
+def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
+    sides = np.minimum(facts["width"], facts["height"])
+    if (facts["width"] == side).all() and (facts["height"] == side).all():
+        return "the size of all images"
+    seen = f"the shorter sides are {sides.min()} to {sides.max()} pixels, their median {np.median(sides):g}"
+    return f"{seen}; no more than {SMALL} without a GPU" if device == "cpu" and side == SMALL else seen
+
+
+def _choose_passes(draft: Draft) -> None:
+    """Leave weak views out of the backward pass where method and network can: less time for the same accuracy."""
+    settings = draft.config.settings
+    if isinstance(settings, WeakToStrongSettings) and find_backbone(draft.config.backbone).partial:
+        with contextlib.suppress(UserError):  # A method may need the gradients of weak views.
+            dataclasses.replace(settings, passes="shared").check()
+            draft.set("settings.passes", "shared", "no gradients for weakly augmented images, which is faster")
+
+
+def _choose_test_share(draft: Draft, corpus: Corpus) -> None:
+    if corpus.test is not None and corpus.is_testable:
+        draft.set("test_share", 0.0, f"{len(corpus.test):,} test samples are there already", "0")
+        return
+    counts = label_counts(corpus.train)
+    labelled = sum(counts.values())
+    why = too_few(counts) if labelled else "no sample is labelled"
+    if why is not None:
+        draft.set("test_share", 0.0, why, "0")
+        return
+    share = min(HELD_OUT, max(0.01, round(ENOUGH / labelled, 2)))
+    why = f"{math.ceil(labelled * share):,} of the {labelled:,} labelled samples, to test on"
+    if corpus.test is not None:
+        why += f" in place of the {len(corpus.test):,} test samples, which have no labels"
+    draft.set("test_share", share, why)
+
+
+def _choose_alignment(draft: Draft, corpus: Corpus, split: Split) -> None:
+    """Turn alignment off where the labels are skewed: most likely the samples are too."""
+    counts = label_counts(corpus.train, split.labelled).values()
+    if getattr(draft.config.settings, "alignment", False) and skewed(counts):
+        why = (
+            f"labels to learn from are {describe_ratio(counts)}, and alignment makes all classes equally frequent; "
+            "--settings.alignment if the unlabelled samples are balanced"
+        )
+        draft.set("settings.alignment", False, why, "off")
+
+
+def _choose_batch(draft: Draft, split: Split, device: str) -> None:
+    labelled, unlabelled = len(split.labelled), len(split.unlabelled)
+    batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
+    draft.set("batch", batch, f"{labelled:,} labelled samples to learn from")
+    ratio = min(RATIO, max(1, unlabelled // draft.config.batch))
+    draft.set("ratio", ratio, f"unlabelled samples per labelled one, drawn from {unlabelled:,}")
+
+
+def _choose_epoch(draft: Draft, epoch: int) -> None:
+    config, epochs = draft.config, math.ceil(draft.config.steps / epoch)
+    due = {"evaluation": config.evaluate_every, "checkpoint": config.checkpoint_every}
+    what = [name for name, every in due.items() if every is None] or ["epoch"]
+    draft.set("epoch", epoch, f"{epochs} {' and '.join(name if epochs == 1 else f'{name}s' for name in what)}")
+
+
+def _choose_records(draft: Draft) -> None:
+    every = max(1, draft.config.steps // RECORDS)
+    if every < draft.config.log_every:
+        draft.set("log_every", every, f"for enough lines of metrics in {counted(draft.config.steps, 'step')}")
+
+
+def _choose_momentum(draft: Draft) -> None:
+    """Choose batch norm's momentum: a short run needs fast-moving statistics, a long one can average longer."""
+    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / draft.config.steps, 3)))
+    draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
+
+
+def _choose_muon(draft: Draft) -> None:
+    steps = draft.config.steps
+    rate = muon_rate(draft.config.method, draft.config.backbone, steps)
+    if rate:
+        draft.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(steps, 'step')}")
+
+
+def muon_rate(method: str, backbone: str, steps: int) -> float:
+    """Muon's learning rate for the convolutions of a network, 0 if it has none, or is not one for which it is chosen:
+    pretrained weights such large steps would undo, and with others' networks it has not been tried. Nor is it chosen
+    for a method that groups its parameters in its own way, which may leave it none."""
+    if not find_backbone(backbone).muon or not methods.get(method).groups.__module__.startswith("normatch."):
+        return 0.0
+    return min(MUONS[1], max(MUONS[0], float(f"{MUON / math.sqrt(max(1, steps)):.2g}")))
+
+
+# A time budget
+
+
+def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: bool) -> None:
+    """Choose the steps, and what follows from them, that fit into a time; ``automatic`` is for the user's own data.
+
+    A run of less than LEAST_STEPS steps gets smaller batches if they are open, and is refused if that is not enough.
+    """
+    config = draft.config
+    speed = pace(prepare(config, corpus))
+    every = _evaluate_every(draft)
+    steps = _steps_in(minutes, speed, config, every)
+    if 0 < steps < LEAST_STEPS and automatic:
+        _choose_smaller_batch(draft, steps)
+        if draft.config != config:
+            speed = pace(prepare(draft.config, corpus))
+            steps = _steps_in(minutes, speed, config, every)
+    if steps < LEAST_STEPS:
+        needed = (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
+        raise UserError(
+            f"minutes is {minutes:g}: at {1 / speed.step:.2g} steps/s, measured on this machine, too few for "
+            f"{LEAST_STEPS} steps, the least that teach a network something: give --minutes {math.ceil(needed)}, a "
+            "smaller --image-size, --backbone or --batch, or the number of --steps"
+        )
+    evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
+    unit = "minute" if minutes == 1 else "minutes"
+    why = f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{evaluating}, measured on this machine"
+    draft.set("steps", steps, why)
+    epochs = max(1, config.steps // config.epoch)
+    epoch = config.epoch if "epoch" in draft.fixed else math.ceil(steps / epochs)
+    evaluations = _evaluations_in(minutes, speed, config)
+    # Not by longer epochs, which are also the unit of a method's ramps.
+    if every is None and (config.evaluate_every or evaluations < math.ceil(steps / epoch)):
+        _choose_interval(draft, "evaluate_every", "evaluation", evaluations)
+    if config.checkpoint_every or math.ceil(steps / epoch) > EPOCHS:
+        _choose_interval(draft, "checkpoint_every", "checkpoint", EPOCHS)
+    _choose_epoch(draft, epoch)
+    _choose_records(draft)
+    if automatic:
+        _choose_momentum(draft)
+        _choose_muon(draft)
+
+
+def _evaluate_every(draft: Draft) -> int | None:
+    """The steps between two evaluations if the user has given them; else None."""
+    if "evaluate_every" in draft.fixed:
+        return draft.config.evaluate_every
+    return draft.config.epoch if "epoch" in draft.fixed and draft.config.evaluate_every is None else None
+
+
+def _steps_in(minutes: float, speed: Pace, config: Config, every: int | None) -> int:
+    if every is None:
+        return speed.steps_in(minutes, evaluations=_evaluations_in(minutes, speed, config))
+    # The one evaluation is that after the last step.
+    return speed.steps_in(minutes, evaluations=1, every=every)
+
+
+def _evaluations_in(minutes: float, speed: Pace, config: Config) -> int:
+    """As many evaluations as the config has, if they take no more than their share of the time."""
+    due = max(1, config.steps // (config.evaluate_every or config.epoch))
+    return max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
+
+
+def _choose_smaller_batch(draft: Draft, steps: int) -> None:
+    """Choose batch and ratio with as many images as leave time for LEAST_STEPS steps where there was for ``steps``."""
+    config = draft.config
+    images = config.batch * (1 + config.ratio) * steps / LEAST_STEPS
+    why = f"{counted(steps, 'step')} with {config.batch * (1 + config.ratio)} images each would not learn"
+    batch = min(config.batch, max(LEAST_BATCH, 2 ** int(math.log2(max(1, images / (1 + config.ratio))))))
+    if batch < config.batch:
+        draft.set("batch", batch, why)
+    ratio = max(1, min(config.ratio, int(images / draft.config.batch) - 1))
+    if ratio < config.ratio:
+        draft.set("ratio", ratio, why)
+
+
+def _choose_interval(draft: Draft, name: str, what: str, times: int) -> None:
+    """Choose how often something is done, so that it is done at most ``times`` in the run."""
+    every = math.ceil(draft.config.steps / times)
+    draft.set(name, every, counted(math.ceil(draft.config.steps / every), what))
