@@ -2,12 +2,13 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from normatch.cli import main
-from normatch.errors import UserError
+from normatch.errors import RESUME, UserError
 from normatch.reproduce import grid, paper
 from normatch.reproduce.grid import plan
 from normatch.reproduce.paper import Cell, Row, Study, Trial
@@ -68,33 +69,30 @@ def test_a_table_is_filled_and_not_trained_again(tmp_path: Path, capsys: pytest.
     assert gain["each"] == [second["ours"][0]["accuracy"][0] - first["ours"][0]["accuracy"][0]]
 
 
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, RESUME), (signal.SIGALRM, 0)], ids=["ctrl-c", "minutes"])
 def test_a_stopped_grid_continues_to_the_same_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    signum: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """SIGALRM is what the end of the minutes sends."""
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    command = ["reproduce", "table3", *SHORT, "--steps", "24"]
+    command = ["reproduce", "table3", *SHORT, "--steps", "24", "--minutes", "60"]
     assert main([*command, "--out", str(whole)]) == 0
 
-    class Interrupting(Lines):
+    class Stopped(Lines):
         def __call__(self, step: int, total: int, record: Record) -> None:
-            if step >= 10:
-                raise KeyboardInterrupt
+            if step == 10:
+                signal.raise_signal(signum)
 
     with monkeypatch.context() as patch:
-        patch.setattr(grid, "Lines", lambda name: (Interrupting if "no-stop" in name else Lines)(name))
-        assert main([*command, "--out", str(stopped)]) != 0
+        patch.setattr(grid, "Lines", lambda name: (Stopped if "no-stop" in name else Lines)(name))
+        assert main([*command, "--out", str(stopped)]) == code
     assert list(accuracies(stopped)) == ["digits-40-ncue-num-24-seed0"]
     (left,) = plan("table3", steps=24, seeds=(0,), data="digits", device="cpu", out=stopped).left
-    assert 0 < left.steps_done() < 24
+    assert 8 <= left.steps_done() < 24
     capsys.readouterr()
     assert main([*command, "--out", str(stopped)]) == 0
+    assert "0 of 2 runs left" in capsys.readouterr().out
     assert accuracies(stopped) == accuracies(whole)
-
-
-def test_minutes_stop_it_and_say_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["reproduce", "table3", *SHORT, "--steps", "600", "--out", str(tmp_path), "--minutes", "0.02"]
-    assert main(command) == 0
-    assert "2 of 2 runs left" in capsys.readouterr().out
 
 
 def test_a_run_that_diverges_is_a_result_and_stops_no_other(

@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,8 +192,8 @@ def _kept(runs: list[Planned], only: Sequence[str]) -> list[Planned]:
     return [run for run in runs if not only or any(word in run.name for word in only)]
 
 
-def _recipe_for(data: str) -> str | None:
-    """The recipe for a data set that has the fewest labels; None if it is that of the paper's analysis."""
+def _recipe_for(data: str) -> str:
+    """The recipe for a data set that has the fewest labels."""
     built = {name: recipe.build() for name, recipe in recipes.items()}
     found = {name: config.labels or 0 for name, config in built.items() if config.data == data}
     if not found:
@@ -202,36 +202,37 @@ def _recipe_for(data: str) -> str | None:
     return min(found, key=lambda name: found[name])
 
 
-def _missing(names: Sequence[str] | dict[str, None], data_root: Path | None) -> dict[str, str]:
+def _missing(names: Iterable[str], data_root: Path | None) -> dict[str, str]:
     """The recipes whose data cannot be read, with the reasons. A data set that recipes share is read only once."""
-    why: dict[str, str | None] = {}
-    for config in (recipes.get(name).build().replace(data_root=data_root) for name in names):
-        if config.data not in why:
-            try:
-                open_corpus(config)
-                why[config.data] = None
-            except UserError as error:
-                why[config.data] = str(error)
-    return {name: reason for name in names if (reason := why[recipes.get(name).build().data])}
-
-
-class _TimeIsUp(KeyboardInterrupt):
-    """The minutes are over: training stops as it does at Ctrl-C."""
+    found: dict[str, str] = {}
+    configs = {name: recipes.get(name).build().replace(data_root=data_root) for name in names}
+    for data, config in {config.data: config for config in configs.values()}.items():
+        try:
+            open_corpus(config)
+        except UserError as error:
+            found |= {name: str(error) for name, other in configs.items() if other.data == data}
+    return found
 
 
 @contextmanager
 def _at_most(minutes: float) -> Iterator[None]:
-    """End the block after so many minutes."""
+    """End the block after so many minutes; a run that is being trained saves a checkpoint, as it does at SIGTERM."""
+    over = False
 
     def stop(*_: object) -> None:
-        raise _TimeIsUp
+        nonlocal over
+        over = True
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:  # between two runs
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGTERM)
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
     try:
         yield
-    except _TimeIsUp:
-        pass
+    except KeyboardInterrupt:
+        if not over:
+            raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -97,7 +97,7 @@ def _lines(table: Table, results: str) -> list[list[str]]:
         head += [f"{name}ours"] if stand_in else [f"{name}paper", f"{name}ours"]
     difference = [] if stand_in else ["ours − paper"]
     lines = [[*head, *difference, "n", "steps", "of the schedule", "each label seed"]]
-    for row in table.rows:
+    for row in table.study.rows:
         for column, cell in zip(study.columns, row.cells, strict=True):
             if cell.trial is not None:
                 names = [row.name, column] if several else [row.name]
@@ -155,7 +155,7 @@ def _mean(values: Sequence[float], measure: Measure) -> str:
 
 def _made_on(table: Table) -> str | None:
     """Where and when the runs of a study were trained."""
-    answers = [answer for row in table.rows for cell in row.cells for answer in table.answers(cell.trial)]
+    answers = [answer for row in table.study.rows for cell in row.cells for answer in table.answers(cell.trial)]
     used = [result for answer in answers for result in answer.results]
     if not used:
         return None
@@ -190,15 +190,17 @@ def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tup
 
 def _intervals(table: Table) -> tuple[str, str] | None:
     """Accuracy at each value of λ, at the number of steps for which most values have results (the larger in a tie)."""
-    found = [(row, answer) for row in table.rows for answer in table.answers(row.cells[0].trial) if answer.values()]
+    found = [
+        (row, answer) for row in table.study.rows for answer in table.answers(row.cells[0].trial) if answer.values()
+    ]
     steps = [answer.steps for _, answer in found]
     if not steps:
         return None
     chosen = max(set(steps), key=lambda n: (steps.count(n), n))
-    rows = []
+    bars = []
     for row, answer in found:
         if answer.steps == chosen:
             shares = [value / 100 for value in answer.values()]
-            rows.append(IntervalRow(row.name, statistics.mean(shares), (min(shares), max(shares)), "blue"))
+            bars.append(IntervalRow(row.name, statistics.mean(shares), (min(shares), max(shares)), "blue"))
     said = f"{counted(chosen, 'step')}; a bar reaches from the worst label seed to the best, the dot is their mean."
-    return alone(interval_chart(table.study.title, rows)), said
+    return alone(interval_chart(table.study.title, bars)), said

@@ -21,18 +21,7 @@ from normatch.training.run import Run
 from normatch.training.runtime import Runtime
 from normatch.training.train import MAY_DIFFER
 
-__all__ = [
-    "Answer",
-    "Gain",
-    "Result",
-    "Table",
-    "Verdict",
-    "diverged",
-    "read_result",
-    "setting",
-    "verdict",
-    "write_result",
-]
+__all__ = ["Result", "Table", "Verdict", "diverged", "read_result", "setting", "verdict", "write_result"]
 
 FREE = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which results of the same cell may differ: the seed, where a run is trained, how often it logs."""
@@ -248,17 +237,6 @@ class Table:
     results: Sequence[Result]
     stand_in: str | None = None
 
-    @cached_property
-    def rows(self) -> list[Row]:
-        """The rows of the study; with a stand-in, without those whose configs equal those of an earlier row."""
-        if self.stand_in is None:
-            return list(self.study.rows)
-        different: dict[str, Row] = {}
-        for row in self.study.rows:
-            asked = [cell.trial and setting(cell.trial.config(0, None, self.stand_in)) for cell in row.cells]
-            different.setdefault(repr(asked), row)
-        return list(different.values())
-
     def answers(self, trial: Trial | None) -> list[Answer]:
         """The answers to a trial, the longest runs first."""
         if trial is None:
@@ -275,7 +253,7 @@ class Table:
 
     def gains(self) -> list[Gain]:
         """The gains of all rows over the first, column by column."""
-        first, *others = self.rows
+        first, *others = self.study.rows
         return [found for row in others for j in range(len(row.cells)) for found in self.paired(row, first, j)]
 
     def paired(self, row: Row, over: Row, column: int = 0) -> Iterator[Gain]:
@@ -299,7 +277,7 @@ class Table:
                 "paper": {} if self.stand_in else {name: asdict(score) for name, score in cell.paper.items()},
                 "ours": [self._in_numbers(answer) for answer in self.answers(cell.trial)],
             }
-            for row in self.rows
+            for row in self.study.rows
             for column, cell in zip(self.study.columns, row.cells, strict=True)
         ]
         return {"cells": cells, "gains": [gain.to_json() for gain in self.gains()]}
