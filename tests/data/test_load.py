@@ -224,6 +224,12 @@ def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> N
     assert str(path) in message
 
 
+def test_the_unnamed_index_that_pandas_writes_does_no_harm(tmp_path: Path) -> None:
+    save_png(tmp_path / "a.png", random_bytes(8, 8, 3))
+    (tmp_path / "list.csv").write_text(",path,label\n0,a.png,cat\n")
+    assert load_corpus(str(tmp_path / "list.csv")).train.classes == ("cat",)
+
+
 def test_empty_lines_of_a_manifest_do_no_harm(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         save_png(tmp_path / name, random_bytes(8, 8, 3))

@@ -26,6 +26,9 @@ PARTS = ("train", "test")
 SPLITS = frozenset({"set", "subset", "fold", "partition"})
 """Columns that may say, in other programs, which rows are for testing; refused, since they would be trained on."""
 
+SURPLUS = "\n"
+"""The key of values beyond the last column, which no column is called: an unnamed one is pandas' index."""
+
 Row = tuple[Path, str | None, str]
 """The path, the label and the part of an image."""
 
@@ -66,10 +69,10 @@ def _read(path: Path, wanted: Sequence[str], on_bad: OnBad) -> list[Row]:
         # utf-8-sig, because spreadsheets often write a byte-order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
             # A blank before a quote would make the quotes part of the value.
-            lines = csv.DictReader(file, strict=True, skipinitialspace=True, restkey="", restval="")
+            lines = csv.DictReader(file, strict=True, skipinitialspace=True, restkey=SURPLUS, restval="")
             lines.fieldnames = _columns(path, lines.fieldnames or (), wanted)
             for line in lines:
-                surplus = "".join(line.pop("", ()))
+                surplus = "".join(line.pop(SURPLUS, ()))
                 values = {name: value.strip() for name, value in line.items()}
                 if not any(values.values()) and not surplus.strip():  # as spreadsheets write below a table
                     continue
