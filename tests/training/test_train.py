@@ -6,9 +6,12 @@ import dataclasses
 import errno
 import importlib
 import json
+import math
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -85,7 +88,7 @@ def test_metrics_hold_losses_figures_and_accuracy(finished: Run) -> None:
 def test_predictions_are_the_kept_models(finished: Run) -> None:
     corpus = prepare(finished.config).corpus
     assert corpus.test is not None
-    p = load(finished.path).predict_proba(corpus.test.inputs)
+    p = load(finished.path, calibrated=False).predict_proba(corpus.test.inputs)
     with (finished.path / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == [corpus.test.classes[k] for k in p.argmax(1)]
@@ -700,3 +703,82 @@ def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(
     monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append(embed()))
     Loop(job).run(Silent(), quiet, None)
     assert [(part.labelled.shape, part.unlabelled.shape) for part in seen] == [((60, 128), (0, 128))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_run_which_resumes_as_if_left_alone(
+    number: signal.Signals, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    step = Step.__call__
+
+    def stopping(self: Step) -> None:
+        if self.done == 4:
+            signal.raise_signal(number)
+        step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "__call__", stopping)
+        with pytest.raises(KeyboardInterrupt, match=r"^continue with normatch train --out .*run --resume$"):
+            train(finished.config, tmp_path / "run")
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert checkpoint.newest_step(tmp_path / "run" / "checkpoint") == 5, "where none is due"
+    run = train(finished.config, tmp_path / "run", resume=True)
+    for name in ("model.safetensors", "predictions.csv"):
+        assert (run.path / name).read_bytes() == (finished.path / name).read_bytes()
+
+
+def test_a_second_ctrl_c_stops_at_once(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopping(self: Step) -> None:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError("went on")
+
+    monkeypatch.setattr(Step, "__call__", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_config, tmp_path / "run")
+    assert checkpoint.newest_step(tmp_path / "run" / "checkpoint") == 0
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: pytest.fail("a handler was installed"))
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(train, tiny_config.replace(steps=1), tmp_path / "run").result().finished
+
+
+@pytest.mark.parametrize(("code", "stopped"), [(75, True), (2, False)])
+def test_exit_codes_of_a_run_that_did_not_end(
+    code: int, stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if stopped:
+        monkeypatch.setattr(Step, "_prepare", lambda self: signal.raise_signal(signal.SIGTERM))
+    argv = ["train", "digits-40", "--steps", "2", "--batch", "8", "--ratio", "1", "--device", "cpu"]
+    # With this rate the weights are finite after the last step, the logits are not.
+    argv += ["--out", str(tmp_path / "run"), *([] if stopped else ["--optim.lr", "1e10", "--steps", "1"])]
+    assert main(argv) == code
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ("continue with normatch train" if stopped else "training stopped at step 1: loss, weights") in said
+    assert not Run.open(tmp_path / "run").finished
+
+
+def test_the_result_has_scores_that_count_classes_alike(finished: Run) -> None:
+    lines = [row for row in read_table(finished.path / "predictions.csv") if row["truth"]]
+    truth, guess = ([line[name] for line in lines] for name in ("truth", "label"))
+    recalls, scores = [], []
+    for name in sorted({*truth, *guess}):
+        hits = sum(t == g == name for t, g in zip(truth, guess, strict=True))
+        scores.append(2 * hits / (truth.count(name) + guess.count(name)))
+        recalls += [hits / truth.count(name)] if name in truth else []
+    assert finished.result["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    assert finished.result["macro_f1"] == pytest.approx(np.mean(scores))
+    assert f"balanced accuracy {np.mean(recalls):.2%}, macro-F1 {np.mean(scores):.2%}, " in finished.describe()
+
+
+@pytest.mark.parametrize(("name", "value"), [("accuracy", -0.1), ("macro_f1", 1.5), ("balanced_accuracy", math.nan)])
+def test_a_score_that_is_no_share_is_named(name: str, value: float, finished: Run, tmp_path: Path) -> None:
+    run = Run(Path(shutil.copytree(finished.path, tmp_path / "run")))
+    (run.path / "result.json").write_text(json.dumps(run.result | {name: value}))
+    with pytest.raises(UserError, match=rf"result.json cannot be read \({name} is {value}\): restore it"):
+        _ = run.accuracy

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -447,22 +447,6 @@ def test_a_resumed_run_goes_on_counting_its_time(
     assert [line["seconds"] for line in lines] == [2, 4, 6, 8, 10, 12]
     assert run.result["seconds"] == 12
     assert [line["steps_per_second"] for line in lines] == [1] * 6
-
-
-def test_waiting_for_a_turn_is_not_the_runs_time(config: Config, tmp_path: Path, clock: Clock) -> None:
-    held: list[str] = []
-
-    @contextlib.contextmanager
-    def turns() -> Iterator[None]:
-        clock.now += 100
-        held.append("taken")
-        yield
-        held.append("given back")
-
-    run = train(config, tmp_path / "run", turns=turns)
-    assert [line["seconds"] for line in run.metrics()] == [2, 4, 6, 8, 10, 12]
-    assert [line["steps_per_second"] for line in run.metrics()] == [1] * 6
-    assert held == ["taken", "given back"]
 
 
 @pytest.mark.usefixtures("clock")

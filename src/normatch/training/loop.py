@@ -2,9 +2,9 @@
 
 import contextlib
 import dataclasses
+import math
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +26,7 @@ from normatch.training.recorder import Recorder
 from normatch.training.reference import class_mean_accuracy
 from normatch.training.step import Step
 
-__all__ = ["Loop", "Turns", "accuracy"]
-
-Turns = Callable[[], AbstractContextManager[object]]
-"""Returns a context that waits on entry until the run may train, and lets the next run train on exit: for runs that
-share a GPU."""
+__all__ = ["Loop", "accuracy"]
 
 LABELLED_SAMPLE = 256
 """Number of labelled items, drawn by the run's seed, whose accuracy shows whether a run fits its labels at all."""
@@ -66,8 +62,13 @@ class Loop:
         """A pool of the data set's items, on the device or in host memory, wherever this run keeps its inputs."""
         return make_pool(dataset, self.job.runtime.device, self.job.on_host)
 
-    def run(self, recorder: Recorder, progress: Progress, checkpoints: Path | None, turns: Turns | None = None) -> None:
-        """Train to the last step, with checkpoints in the folder ``checkpoints``, or none if it is None."""
+    def run(
+        self, recorder: Recorder, progress: Progress, checkpoints: Path | None, stop: threading.Event | None = None
+    ) -> None:
+        """Train to the last step, with checkpoints in the folder ``checkpoints``, or none if it is None.
+
+        Once ``stop`` is set, the present step is the last: its checkpoint is written, and KeyboardInterrupt raised.
+        """
         config, step = self.config, self.step
         self._begin(recorder, progress)
         clock = _Clock(self.seconds, step.done)
@@ -75,10 +76,6 @@ class Loop:
             stack.callback(step.feed.close)
             writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
             while step.done < config.steps:
-                if turns is not None and step.settled:
-                    with clock.stopped(), progress.busy("waiting for its turn"):
-                        stack.enter_context(turns())
-                    turns = None
                 if step.done % config.epoch == 0:
                     self.begin_epoch(step.done // config.epoch)
                 step()
@@ -88,12 +85,15 @@ class Loop:
                     recorder.write(step.done, Record(seconds=self.seconds) | record)
                     progress(step.done, config.steps, record)
                     self._diagnose(record, recorder, progress)
-                if self._due(config.checkpoint_every):
+                stopped = stop is not None and stop.is_set() and step.done < config.steps
+                if stopped or self._due(config.checkpoint_every):
                     if not _finite(step.method):
                         # The loss would show non-finite weights only one step later, and running statistics never.
                         self._diagnose({"loss": None}, recorder, progress)
                     if writer is not None:
                         writer.save(step.done, step.state())
+                if stopped:
+                    raise KeyboardInterrupt
 
     def _begin(self, recorder: Recorder, progress: Progress) -> None:
         """Prepare for the first step, and report the warnings that are known before it."""
@@ -125,9 +125,13 @@ class Loop:
             record |= self.examine()
         return record
 
-    def examine(self) -> dict[str, float]:
-        """What is recorded at each evaluation: accuracy on held-out items and on labelled ones."""
-        return self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
+    def examine(self) -> Record:
+        """What is recorded at each evaluation: accuracy on held-out and on labelled samples.
+
+        If logits are not finite, the loss is not either: finite weights may be so large.
+        """
+        found = self.evaluate() | {"labelled/accuracy": self._accuracy(self._fitted)}
+        return {"loss": None} if any(map(math.isnan, found.values())) else dict(found)
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy of the averaged weights on held-out items; it is only reported, and selects nothing."""
@@ -153,7 +157,12 @@ class Loop:
 
 
 def accuracy(z: Tensor, labels: Tensor) -> float:
-    """The share of items whose largest logit is that of their class; items without a class do not count."""
+    """The share of samples whose largest logit is that of their class; those without a class do not count.
+
+    NaN if a logit is not finite.
+    """
+    if not z.isfinite().all():
+        return math.nan
     known = labels != UNKNOWN
     return (z.argmax(1) == labels)[known].double().mean().item()
 
@@ -175,14 +184,6 @@ class _Clock:
         speed = (done - self._done) / (now - self._last)
         self._last, self._done = now, done
         return speed
-
-    @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Time within the block is not counted."""
-        before = time.perf_counter()
-        yield
-        waited = time.perf_counter() - before
-        self._start, self._last = self._start + waited, self._last + waited
 
 
 def _case(job: Job) -> Case:

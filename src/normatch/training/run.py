@@ -22,7 +22,7 @@ from normatch.text import counted
 from normatch.training.diagnosis import Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["STAYED", "Moved", "Run"]
+__all__ = ["SCORES", "STAYED", "Moved", "Run"]
 
 T = TypeVar("T")
 

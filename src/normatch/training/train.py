@@ -2,6 +2,10 @@
 
 import os
 import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +13,21 @@ import torch
 from torch import Tensor
 
 from normatch.config import Config, flat, must_be_config, to_json
-from normatch.data import Corpus, Reading, sources
+from normatch.data import UNKNOWN, Corpus, Reading, sources
 from normatch.data.images import DEFAULT
 from normatch.data.split import label_counts
-from normatch.errors import UserError
-from normatch.evaluate.metrics import trusted_temperature
+from normatch.errors import UserError, resume_command
+from normatch.evaluate.metrics import averages, trusted_temperature
 from normatch.files import PARTS, write_json
 from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
 from normatch.training.job import Job, open_corpus, prepare
-from normatch.training.loop import Loop, Turns, accuracy
+from normatch.training.loop import Loop
 from normatch.training.machine import stamp
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
 from normatch.training.recorder import RunRecorder
-from normatch.training.run import Run
+from normatch.training.run import SCORES, Run
 
 __all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
 
@@ -42,15 +46,16 @@ def train(
     progress: Progress = quiet,
     corpus: Corpus | None = None,
     reading: Reading = DEFAULT,
-    turns: Turns | None = None,
 ) -> Run:
     """Train as ``config`` says, into the folder ``out`` (runs/NAME by default), and return the finished run.
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
     had never been stopped. The user's own data may have moved meanwhile: ``config`` then names its new place.
     ``corpus`` is the config's data if already read, as by :func:`open_corpus`, and may serve runs of several seeds;
-    otherwise it is read with the options ``reading``. With ``turns`` the run gets ready, then waits for its turn; the
-    wait does not count towards the run's time.
+    otherwise it is read with the options ``reading``.
+
+    SIGTERM and Ctrl-C let the present step end, write its checkpoint and raise KeyboardInterrupt, whose message is the
+    command that continues.
     """
     must_be_config(config)
     path = run_folder(config, out)
@@ -61,7 +66,7 @@ def train(
         stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
-            _train(run, job, None, progress, turns, new=True)
+            _train(run, job, None, progress, new=True)
         return run
     run = Run.open(path)
     if config.backbone == "auto":
@@ -74,7 +79,7 @@ def train(
                 part.unlink()
             saved = checkpoint.load_latest(path / "checkpoint")
             job = prepare(config, corpus or open_corpus(config, reading), begun=run, pretrained=saved is None)
-            _train(run, job, saved, progress, turns, new=False)
+            _train(run, job, saved, progress, new=False)
     return run
 
 
@@ -102,7 +107,6 @@ def _train(
     job: Job,
     saved: tuple[int, dict[str, Tensor]] | None,
     progress: Progress,
-    turns: Turns | None,
     *,
     new: bool,
 ) -> None:
@@ -121,8 +125,8 @@ def _train(
             records = run.metrics_until(loop.step.done)
             loop.seconds = max((record["seconds"] for record in records), default=0.0)
             loop.diagnosis.replay(records)
-            with RunRecorder(run.path, loop.step.done) as recorder:
-                loop.run(recorder, progress, run.path / "checkpoint", turns)
+            with RunRecorder(run.path, loop.step.done) as recorder, _stopped_by_signals(run) as stop:
+                loop.run(recorder, progress, run.path / "checkpoint", stop)
         except Exception as error:
             if new and (loop is None or not loop.step.done):
                 shutil.rmtree(run.path, ignore_errors=True)
@@ -133,6 +137,33 @@ def _train(
                 ) from error
             raise
         _finish(run, loop)
+
+
+@contextmanager
+def _stopped_by_signals(run: Run) -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set while the block runs, so that the run stops after its step and is saved.
+
+    A second Ctrl-C stops at once. Only the main thread gets signals; handlers that somebody else has installed stay.
+    """
+    stop = threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    ours = threading.current_thread() is threading.main_thread()
+    numbers = [number for number, handler in before.items() if ours and signal.getsignal(number) == handler]
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield stop
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"continue with {resume_command(run.path)}") from None
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
 
 
 def _is_lack_of_memory(error: Exception) -> bool:
@@ -153,17 +184,24 @@ def _must_match(run: Run, config: Config) -> None:
 
 def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
-    save_model(loop.step.ema.model, run.path, _temperature(loop))
-    corpus, labelled = loop.job.corpus, loop.job.split.labelled
+    corpus, labelled, model = loop.job.corpus, loop.job.split.labelled, loop.step.ema.model
     on = next(iter(loop.held_out), None)
-    reached = loop.evaluate()[f"{on}/accuracy"] if on == "validation" else None
-    if corpus.test is not None and loop.test is not None:
-        z = logits(loop.step.ema.model, loop.test.inputs)
+    scores: dict[str, float | None] = dict.fromkeys(SCORES)
+    temperature = None
+    if (validation := loop.held_out.get("validation")) is not None:
+        z = logits(model, validation.inputs)
+        # Never fitted on the test set.
+        temperature = trusted_temperature(z.cpu().numpy(), validation.labels.cpu().numpy())
+        if on == "validation":
+            scores |= _scores(z, validation.labels)
+    save_model(model, run.path, temperature)
+    if loop.test is not None and corpus.test is not None:
+        z = logits(model, loop.test.inputs)
         write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
         if on == "test":
-            reached = accuracy(z, loop.test.labels)
+            scores |= _scores(z, loop.test.labels)
     result: dict[str, Any] = {
-        "accuracy": reached,
+        **scores,
         "evaluated_on": on,
         "n": len(loop.held_out[on]) if on else 0,
         "method": loop.config.method,
@@ -181,10 +219,7 @@ def _finish(run: Run, loop: Loop) -> None:
     write_json(run.path / "result.json", result)
 
 
-def _temperature(loop: Loop) -> float | None:
-    """The temperature of the head, fitted on the validation samples and never on the test set; None without them."""
-    validation = loop.held_out.get("validation")
-    if validation is None:
-        return None
-    z = logits(loop.step.ema.model, validation.inputs)
-    return trusted_temperature(z.cpu().numpy(), validation.labels.cpu().numpy())
+def _scores(z: Tensor, labels: Tensor) -> dict[str, float]:
+    """Those of the samples whose class is known."""
+    known = labels != UNKNOWN
+    return averages(labels[known].cpu().numpy(), z[known].argmax(1).cpu().numpy())
