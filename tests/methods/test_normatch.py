@@ -12,6 +12,7 @@ from normatch.methods import Method
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.consensus import ramp as grown
 from normatch.methods.parts.groups import OptimConfig
+from normatch.methods.parts.pseudo_labels import AdaptiveWeights
 from normatch.nets.model import HeadSpec
 from tests.conftest import make_batch, make_method
 
@@ -83,6 +84,30 @@ def test_the_flow_learns_pseudo_labels_where_asked() -> None:
     assert len(pseudo.weight.unique()) > 1
 
 
+def test_the_defaults_are_the_papers() -> None:
+    assert NorMatchSettings() == NorMatchSettings(
+        pseudo_label="soft",
+        alignment=True,
+        passes="joint",
+        consensus="min",
+        auxiliary="nfc",
+        head="softmax",
+        stop_gradient=True,
+        auxiliary_pseudo_labels=False,
+        num_weight=1e-6,
+        decide_after=1.0,
+        adaptive=False,
+        flow_layers=6,
+        flow_hidden=32,
+        flow_lr=1e-3,
+        flow_clip=50.0,
+        flow_ramp=5,
+        means="zero",
+        flow_dropout="off",
+        accumulate_mixture=False,
+    )
+
+
 def test_settings_say_how_the_classifiers_are_built() -> None:
     settings = NorMatchSettings(flow_layers=3, flow_hidden=8, means="normal", flow_dropout="always")
     nfc = HeadSpec("nfc", layers=3, hidden=8, means="normal", dropout=True)
@@ -101,21 +126,16 @@ def test_lambda_scales_the_density_alone() -> None:
     assert losses[1]["auxiliary"].item() == losses[0]["auxiliary"].item()
 
 
-def test_flows_are_trained_by_adamw_and_clipped() -> None:
-    groups = make_method("normatch").groups(OptimConfig())
+@pytest.mark.parametrize("head", ["softmax", "nfc"])
+def test_flows_are_trained_by_adamw_and_clipped(head: str) -> None:
+    method = make_method("normatch", head=head)
+    groups = method.groups(OptimConfig())
     assert [(g.rule, g.lr, g.weight_decay, g.clip) for g in groups] == [
         ("sgd", 0.03, 5e-4, None),
         ("sgd", 0.03, 0.0, None),
         ("adamw", 1e-3, 5e-4, 50.0),
     ]
-
-
-def test_a_flow_that_predicts_is_trained_as_the_auxiliary_one_is() -> None:
-    method = make_method("normatch", head="nfc")
-    *_, last = method.groups(OptimConfig())
-    assert (last.rule, last.clip) == ("adamw", 50.0)
-    flows = [*method.model.head.parameters(), *method.model.auxiliary.parameters()]
-    assert {id(p) for p in last.params} == {id(p) for p in flows}
+    assert {id(p) for p in groups[-1].params} == {id(p) for flow in flows(method) for p in flow.parameters()}
 
 
 @pytest.mark.parametrize("head", ["softmax", "nfc"])
@@ -142,8 +162,7 @@ def test_dropout_is_on_in_the_first_epoch_only_or_always(when: str, expected: li
 
 def test_the_second_softmax_classifier_is_as_large_as_the_flow() -> None:
     method = make_method("normatch", auxiliary="mlp")
-    dim = 128
-    assert method.model.backbone.features == dim
+    assert method.model.backbone.features == 128
     size = sum(p.numel() for p in method.model.auxiliary.parameters())
     assert 80_000 < size < 95_000  # 0.09 M in Table 2
 
@@ -181,21 +200,6 @@ def test_pseudo_labels_are_soft_until_the_decision_and_then_one_hot(adaptive: bo
     assert [same(step, **decided) for step in steps] == [False, False, True, True]
 
 
-def test_the_flow_learns_pseudo_labels_weighted_by_consensus_alone() -> None:
-    def taught(adaptive: bool) -> tuple[Tensor, Tensor]:
-        torch.manual_seed(0)
-        choices = {"pseudo_label": "onehot", "auxiliary_pseudo_labels": True, "means": "normal", "adaptive": adaptive}
-        method = make_method("normatch", **choices)
-        if adaptive:
-            method.state_dict()["adaptive.mean"].fill_(0.9)
-        outcome = method(make_batch(method))
-        return outcome.losses["auxiliary_pseudo"], outcome.losses["unlabelled"]
-
-    (flow, head), (flow_adaptive, head_adaptive) = taught(False), taught(True)
-    assert flow_adaptive == flow > 0
-    assert head_adaptive < head
-
-
 def test_confidence_is_averaged_before_the_decision_already() -> None:
     method = make_method("normatch", decide_after=0.6, adaptive=True)
     before = method.state_dict()["adaptive.mean"].clone()
@@ -221,3 +225,23 @@ def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s(consensus: str) ->
     assert pseudo.trusted.tolist() == agree.tolist()
     disputed = torch.minimum(aligned.amax(1), flow.amax(1)) if consensus == "min" else torch.zeros(len(agree))
     torch.testing.assert_close(pseudo.weight, torch.where(agree, 1.0, disputed))
+
+
+def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
+    def made(adaptive: bool) -> Method:
+        torch.manual_seed(0)
+        choices = {"pseudo_label": "onehot", "auxiliary_pseudo_labels": True, "means": "normal"}
+        return make_method("normatch", adaptive=adaptive, **choices).eval()
+
+    batch, adaptive, weigh = make_batch(made(False)), made(True), AdaptiveWeights(3)
+    assert isinstance(adaptive.adaptive, AdaptiveWeights)
+    assert torch.equal(adaptive.adaptive.mean, weigh.mean), "that of three classes"
+    for module in (weigh, adaptive.adaptive):
+        module.mean.fill_(0.9)
+        module.variance.fill_(0.5)
+    plain, adapted = made(False)(batch), adaptive(batch)
+    torch.testing.assert_close(adapted.pseudo.weight, plain.pseudo.weight * weigh(plain.pseudo.confidence))
+    assert (adapted.pseudo.weight < plain.pseudo.weight).all()
+    assert adapted.losses["unlabelled"] < plain.losses["unlabelled"]
+    assert adapted.losses["auxiliary_pseudo"] == plain.losses["auxiliary_pseudo"], "by consensus alone"
+    assert torch.equal(adapted.pseudo.trusted, plain.pseudo.trusted)

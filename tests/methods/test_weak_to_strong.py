@@ -66,3 +66,22 @@ def test_classifiers_compute_in_float32_whatever_the_backbone_computes_in(head: 
     assert torch.equal(logits[0], model.head(z.float()))
     assert [x.dtype for x in (*logits, pseudo.weight, pseudo.confidence, pseudo.auxiliary)] == [torch.float32] * 5
     assert all(len(row.unique()) == 3 for row in logits[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [("fixmatch", {"threshold": 0.375}), ("normatch", {"alignment": False, "means": "normal"})]
+)
+@pytest.mark.parametrize("pseudo_label", ["soft", "onehot"])
+def test_strong_views_learn_the_target_that_the_setting_names(
+    name: str, others: dict[str, object], pseudo_label: str
+) -> None:
+    torch.manual_seed(0)
+    method = make_method(name, pseudo_label=pseudo_label, **others).eval()
+    batch = make_batch(method)
+    outcome = method(batch)
+    weak, strong = (method.model(images).detach().double().softmax(1) for images in batch.unlabelled)
+    target = weak if pseudo_label == "soft" else torch.eye(3, dtype=torch.float64)[weak.argmax(1)]
+    weight = outcome.pseudo.weight.double()
+    assert len(weight.unique()) > 1
+    expected = (weight * -(target * strong.log()).sum(1)).mean()
+    assert outcome.losses["unlabelled"].item() == pytest.approx(expected.item(), rel=1e-4)

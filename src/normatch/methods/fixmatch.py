@@ -7,8 +7,8 @@ from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Settings, methods
+from normatch.methods.parts.pseudo_labels import threshold_weights
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings, Weighted
-from normatch.methods.parts.weights import threshold_weights
 
 __all__ = ["FixMatch", "FixMatchSettings"]
 

@@ -12,9 +12,8 @@ from normatch.flow.classifier import PUBLISHED_DROPOUT
 from normatch.methods.base import Batch, Outcome, PseudoLabels, Settings, Task, methods
 from normatch.methods.parts.consensus import Consensus, ramp
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
-from normatch.methods.parts.losses import targets
+from normatch.methods.parts.pseudo_labels import AdaptiveWeights, targets
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
-from normatch.methods.parts.weights import AdaptiveWeights
 from normatch.nets.model import HeadSpec, Model
 
 __all__ = ["NorMatch", "NorMatchSettings"]

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from normatch.methods.base import Batch, Method, Outcome, methods
-from normatch.methods.parts.losses import labelled_loss
+from normatch.methods.parts.pseudo_labels import labelled_loss
 
 __all__ = ["Supervised"]
 

@@ -1,1 +1,1 @@
-"""Components shared by methods: alignment, weights of pseudo-labels, losses, passes, parameter groups."""
+"""Components shared by methods: pseudo-labels, weak-to-strong training, consensus, parameter groups."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normatch.flow import NormalizingFlowClassifier
-from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
-from normatch.methods.parts.weights import consensus_weights
+from normatch.methods.parts.pseudo_labels import consensus_weights, labelled_loss, pseudo_loss, targets
 
 __all__ = ["AuxiliaryOutput", "Consensus", "ramp"]
 

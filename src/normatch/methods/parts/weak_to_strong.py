@@ -9,8 +9,7 @@ from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted
-from normatch.methods.parts.alignment import Alignment
-from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
+from normatch.methods.parts.pseudo_labels import Alignment, labelled_loss, pseudo_loss, targets
 from normatch.nets import find_backbone
 from normatch.nets.model import Model
 

@@ -1,4 +1,4 @@
-"""Each loss against NumPy."""
+"""The auxiliary classifiers: what they lend to the pseudo-labels, and their losses against NumPy."""
 
 import numpy as np
 import pytest
@@ -7,65 +7,15 @@ from numpy.typing import NDArray
 
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.parts.consensus import AuxiliaryOutput, Consensus
-from normatch.methods.parts.losses import labelled_loss, pseudo_loss, targets
-from tests.conftest import make_batch, make_method
 
 Floats = NDArray[np.float64]
 rng = np.random.default_rng(0)
-LOGITS = rng.normal(size=(7, 4))
 LABELS = rng.integers(0, 4, size=7)
-TARGET = rng.dirichlet(np.ones(4), size=7)
-WEIGHT = rng.uniform(size=7)
 
 
 def log_softmax(x: Floats) -> Floats:
     normalised: Floats = x - np.log(np.exp(x).sum(1, keepdims=True))
     return normalised
-
-
-def test_labelled_loss() -> None:
-    expected = -log_softmax(LOGITS)[np.arange(7), LABELS].mean()
-    got = labelled_loss(torch.from_numpy(LOGITS), torch.from_numpy(LABELS))
-    np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
-
-
-def test_pseudo_loss_averages_over_all_samples() -> None:
-    expected = sum(WEIGHT[i] * -(TARGET[i] * log_softmax(LOGITS)[i]).sum() for i in range(7)) / 7
-    got = pseudo_loss(*(torch.from_numpy(x) for x in (LOGITS, TARGET, WEIGHT)))
-    np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
-
-
-def test_losses_of_half_precision_are_computed_in_float32() -> None:
-    half = torch.from_numpy(LOGITS).bfloat16()
-    labels = torch.from_numpy(LABELS)
-    target, weight = (torch.from_numpy(x).float() for x in (TARGET, WEIGHT))
-    assert torch.equal(labelled_loss(half, labels), labelled_loss(half.float(), labels))
-    assert torch.equal(pseudo_loss(half, target, weight), pseudo_loss(half.float(), target, weight))
-
-
-def test_targets() -> None:
-    p = torch.from_numpy(TARGET)
-    assert targets(p, one_hot=False) is p
-    np.testing.assert_array_equal(targets(p, one_hot=True).numpy(), np.eye(4)[TARGET.argmax(1)])
-
-
-@pytest.mark.parametrize(
-    ("name", "others"), [("fixmatch", {"threshold": 0.375}), ("normatch", {"alignment": False, "means": "normal"})]
-)
-@pytest.mark.parametrize("pseudo_label", ["soft", "onehot"])
-def test_strong_views_learn_the_target_that_the_setting_names(
-    name: str, others: dict[str, object], pseudo_label: str
-) -> None:
-    torch.manual_seed(0)
-    method = make_method(name, pseudo_label=pseudo_label, **others).eval()
-    batch = make_batch(method)
-    outcome = method(batch)
-    weak, strong = (log_softmax(method.model(images).detach().double().numpy()) for images in batch.unlabelled)
-    target = np.exp(weak) if pseudo_label == "soft" else np.eye(3)[weak.argmax(1)]
-    weight = outcome.pseudo.weight.double().numpy()
-    assert len(set(weight.tolist())) > 1
-    expected = (weight * -(target * strong).sum(1)).mean()
-    np.testing.assert_allclose(outcome.losses["unlabelled"].item(), expected, rtol=1e-4)
 
 
 def numpy_log_joint(flow: NormalizingFlowClassifier, z: torch.Tensor) -> tuple[Floats, Floats]:

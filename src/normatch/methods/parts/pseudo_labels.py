@@ -1,11 +1,60 @@
-"""Weights of pseudo-labels: by threshold (FixMatch), by consensus (NorMatch, eq. 3), by confidence (SoftMatch)."""
+"""Pseudo-labels, aligned and weighted (FixMatch, NorMatch's eq. 3, SoftMatch), and the losses; all in float32."""
 
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["AdaptiveWeights", "consensus_weights", "threshold_weights"]
+__all__ = [
+    "AdaptiveWeights",
+    "Alignment",
+    "consensus_weights",
+    "labelled_loss",
+    "pseudo_loss",
+    "targets",
+    "threshold_weights",
+]
+
+
+def labelled_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """L_x = mean H(y, p): logits (B, K), labels (B,)."""
+    return F.cross_entropy(logits.float(), labels)
+
+
+def pseudo_loss(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """L_u = 1/μB Σ τ · H(ŷ, p) (eq. 4): logits and target (N, K), weight (N,). Zero weights count in the mean."""
+    entropy = -(target * F.log_softmax(logits.float(), 1)).sum(1)
+    return (weight * entropy).mean()
+
+
+def targets(p: Tensor, one_hot: bool) -> Tensor:
+    """The target ŷ for probabilities (N, K): the probabilities themselves, or one-hot at the largest."""
+    return F.one_hot(p.argmax(1), p.shape[1]).to(p.dtype) if one_hot else p
+
+
+class Alignment(nn.Module):
+    """Distribution alignment (Section 4.1): p / p̄, renormalised, so that classes are equally frequent on average.
+
+    p̄ is the mean of the last ``batches`` batch means, including this one; 32 as in the published code.
+    """
+
+    queue: Tensor
+    seen: Tensor
+
+    def __init__(self, classes: int, batches: int = 32) -> None:
+        super().__init__()
+        self.register_buffer("queue", torch.zeros(batches, classes))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def forward(self, p: Tensor) -> Tensor:
+        """(N, K) probabilities → (N, K) aligned probabilities; remembers the batch's mean."""
+        self.queue.index_copy_(0, (self.seen % len(self.queue)).view(1), p.mean(0, keepdim=True))
+        self.seen.add_(1)
+        average = self.queue.sum(0) / self.seen.clamp(max=len(self.queue))
+        aligned = p / average.clamp_min(torch.finfo(p.dtype).tiny)
+        return aligned / aligned.sum(1, keepdim=True)
 
 
 def threshold_weights(p: Tensor, threshold: float) -> Tensor:
@@ -37,7 +86,7 @@ class AdaptiveWeights(nn.Module):
     .. math:: w = \exp\left(-\frac{\min(c - μ, 0)^2}{2 (σ/2)^2}\right)
 
     for a confidence c, where μ and σ² are running averages of its mean and variance in a batch, including this one: 1
-    for all that is surer than the average, less and less for the rest. What counts as sure grows with the network.
+    for all that is more confident than the average, less and less for the rest.
     SoftMatch averages the unbiased variance, N / (N − 1) of this one, which a batch of one does not have.
     """
 
@@ -57,5 +106,5 @@ class AdaptiveWeights(nn.Module):
         """(N,) confidences → (N,) weights; the averages take the batch in."""
         self.mean.lerp_(confidence.mean(), self.RATE)
         self.variance.lerp_(confidence.var(correction=0), self.RATE)
-        variance = self.variance.clamp_min(torch.finfo(confidence.dtype).tiny)  # where all are equally sure
+        variance = self.variance.clamp_min(torch.finfo(confidence.dtype).tiny)  # where all are equally confident
         return torch.exp(-2 * (confidence - self.mean).clamp_max(0).square() / variance)

@@ -1,4 +1,4 @@
-"""NCUE (eq. 3), FixMatch's threshold and SoftMatch's weights by truth table, and against ten lines of NumPy."""
+"""Pseudo-labels and losses against ten lines of NumPy each, and eq. 3 by truth table."""
 
 import numpy as np
 import pytest
@@ -9,10 +9,86 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from normatch.methods import Method
-from normatch.methods.parts.weights import AdaptiveWeights, consensus_weights, threshold_weights
+from normatch.methods.parts.pseudo_labels import (
+    AdaptiveWeights,
+    Alignment,
+    consensus_weights,
+    labelled_loss,
+    pseudo_loss,
+    targets,
+    threshold_weights,
+)
 from tests.conftest import make_batch, make_method
 
 Floats = NDArray[np.float64]
+rng = np.random.default_rng(0)
+LOGITS = rng.normal(size=(7, 4))
+LABELS = rng.integers(0, 4, size=7)
+TARGET = rng.dirichlet(np.ones(4), size=7)
+WEIGHT = rng.uniform(size=7)
+
+
+def log_softmax(x: Floats) -> Floats:
+    normalised: Floats = x - np.log(np.exp(x).sum(1, keepdims=True))
+    return normalised
+
+
+def test_labelled_loss() -> None:
+    expected = -log_softmax(LOGITS)[np.arange(7), LABELS].mean()
+    got = labelled_loss(torch.from_numpy(LOGITS), torch.from_numpy(LABELS))
+    np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
+
+
+def test_pseudo_loss_averages_over_all_samples() -> None:
+    expected = sum(WEIGHT[i] * -(TARGET[i] * log_softmax(LOGITS)[i]).sum() for i in range(7)) / 7
+    got = pseudo_loss(*(torch.from_numpy(x) for x in (LOGITS, TARGET, WEIGHT)))
+    np.testing.assert_allclose(got.item(), expected, rtol=1e-6)
+
+
+def test_losses_of_half_precision_are_computed_in_float32() -> None:
+    half = torch.from_numpy(LOGITS).bfloat16()
+    labels = torch.from_numpy(LABELS)
+    target, weight = (torch.from_numpy(x).float() for x in (TARGET, WEIGHT))
+    assert torch.equal(labelled_loss(half, labels), labelled_loss(half.float(), labels))
+    assert torch.equal(pseudo_loss(half, target, weight), pseudo_loss(half.float(), target, weight))
+
+
+def test_targets() -> None:
+    p = torch.from_numpy(TARGET)
+    assert targets(p, one_hot=False) is p
+    np.testing.assert_array_equal(targets(p, one_hot=True).numpy(), np.eye(4)[TARGET.argmax(1)])
+
+
+def numpy_alignment(batches: list[NDArray[np.float32]], memory: int) -> NDArray[np.float32]:
+    """The last batch divided by the mean of the last ``memory`` batch means, renormalised."""
+    means = [b.mean(0) for b in batches][-memory:]
+    aligned: NDArray[np.float32] = batches[-1] / np.mean(means, axis=0)
+    aligned /= aligned.sum(1, keepdims=True)
+    return aligned
+
+
+def test_equals_numpy_before_and_after_the_queue_is_full() -> None:
+    rng = np.random.default_rng(0)
+    batches = [rng.dirichlet(np.ones(5) * 0.3, size=8).astype(np.float32) for _ in range(9)]
+    align = Alignment(classes=5, batches=4)
+    for i in range(len(batches)):
+        got = align(torch.from_numpy(batches[i])).numpy()
+        np.testing.assert_allclose(got, numpy_alignment(batches[: i + 1], 4), rtol=2e-5)
+
+
+def test_a_rare_class_is_divided_by_its_mean_however_small() -> None:
+    batch = np.array([[1.5e-5, 1 - 1.5e-5], [0.5e-5, 1 - 0.5e-5]], np.float32)
+    got = Alignment(classes=2, batches=1)(torch.from_numpy(batch)).numpy()
+    np.testing.assert_allclose(got, numpy_alignment([batch], 1), rtol=2e-5)
+    assert torch.isfinite(Alignment(2)(torch.tensor([[1.0, 0.0]]))).all(), "a class that was never predicted"
+
+
+def test_a_method_remembers_32_batches() -> None:
+    align = make_method("fixmatch", alignment=True).alignment
+    assert isinstance(align, Alignment)
+    assert align.queue.shape == (32, 3)
+    assert not align(torch.tensor([[0.7, 0.2, 0.1]], requires_grad=True)).requires_grad
+
 
 TABLE = {
     "agreement": ([[0.6, 0.4]], [[[0.9, 0.1]]], 1.0, 0.0, True),
@@ -106,46 +182,8 @@ def test_adaptive_weights_equal_numpy_batch_after_batch(batches: NDArray[np.floa
         np.testing.assert_allclose(weights, np.exp(-(below**2) / (2 * variance / 4)), rtol=1e-4)
 
 
-def test_adaptive_weights_are_full_from_the_mean_on_and_fall_below_it() -> None:
-    weigh = AdaptiveWeights(10)
-    weigh.mean.fill_(0.8)
-    weigh.variance.fill_(0.04)
-    weights = weigh(torch.tensor([0.3, 0.5, 0.7, 0.8, 0.9, 1.0]))
-    assert (weights[:3].diff() > 0).all()
-    assert weights[4:].tolist() == [1, 1]
-    # Half a standard deviation below the mean is one of the Gaussian.
-    assert weights[2].item() == pytest.approx(np.exp(-0.5), rel=0.02)
-
-
 def test_adaptive_weights_are_full_where_all_are_equally_sure() -> None:
     weigh = AdaptiveWeights(4)
     weigh.mean.fill_(0.5)
     weigh.variance.zero_()
     assert weigh(torch.full((3,), 0.5)).tolist() == [1, 1, 1]
-
-
-def test_normatch_multiplies_its_weights_by_the_adaptive_ones() -> None:
-    def made(adaptive: bool) -> Method:
-        torch.manual_seed(0)
-        return make_method("normatch", pseudo_label="onehot", adaptive=adaptive).eval()
-
-    batch, adaptive, weigh = make_batch(made(False)), made(True), AdaptiveWeights(3)
-    assert isinstance(adaptive.adaptive, AdaptiveWeights)
-    assert torch.equal(adaptive.adaptive.mean, weigh.mean), "that of three classes"
-    for module in (weigh, adaptive.adaptive):
-        module.mean.fill_(0.9)
-        module.variance.fill_(0.5)
-    plain, adapted = made(False)(batch), adaptive(batch)
-    torch.testing.assert_close(adapted.pseudo.weight, plain.pseudo.weight * weigh(plain.pseudo.confidence))
-    assert (adapted.pseudo.weight < plain.pseudo.weight).all()
-    assert adapted.losses["unlabelled"] < plain.losses["unlabelled"]
-    assert torch.equal(adapted.pseudo.trusted, plain.pseudo.trusted)
-
-
-def test_what_the_adaptive_weights_have_seen_is_stored() -> None:
-    method = make_method("normatch", pseudo_label="onehot", adaptive=True)
-    before = {name: value.clone() for name, value in method.state_dict().items()}
-    method(make_batch(method))
-    stored = method.state_dict()
-    for name in ("adaptive.mean", "adaptive.variance"):
-        assert stored[name] != before[name]
