@@ -13,6 +13,7 @@ from normatch.evaluate.metrics import reliability
 from normatch.report.charts import (
     IntervalRow,
     Series,
+    alone,
     apart,
     bar_chart,
     interval_chart,
@@ -132,6 +133,18 @@ def test_intervals_enclose_their_dot_within_0_and_100_percent(interval: tuple[fl
     assert len(found) > 2
     assert 0 <= min(found) <= 100 * interval[0]
     assert 100 * interval[1] <= max(found) <= 100
+
+
+def test_a_chart_alone_has_its_legend_and_its_colours() -> None:
+    series = [Series(f"a long name of curve {i}", [(1, 0.2), (2, 0.4)], "blue") for i in range(4)]
+    root = ElementTree.fromstring(alone(line_chart("t", series), series))
+    svg = "{http://www.w3.org/2000/svg}"
+    texts = [group.findall(f"{svg}text")[0] for group in root.findall(f"{svg}g")]
+    assert [text.text for text in texts] == [s.name for s in series]
+    assert len({(text.get("x"), text.get("y")) for text in texts}) == 4
+    (chart,) = root.findall(f"{svg}svg")
+    assert float(chart.get("y", "nan")) > max(float(text.get("y", "nan")) for text in texts)
+    assert "--blue" in (root.findtext(f"{svg}style") or "")
 
 
 @given(

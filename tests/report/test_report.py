@@ -22,7 +22,7 @@ from normatch.errors import UserError
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
 from normatch.report.findings import MOST_POINTS, Evidence, Findings, curves_of, examine, gather
-from normatch.report.page import confused, environment, render, view_of
+from normatch.report.page import balance_of, confused, environment, render, view_of
 from normatch.training import train
 from normatch.training.job import prepare
 from normatch.training.run import Moved, Run
@@ -280,6 +280,21 @@ def test_balance_counts_unlabelled_samples(
     assert f"predicted for 60 of {len(truth):,} unlabelled images" in page_of(evidence, few).words
 
 
+def test_of_many_classes_those_that_differ_most_are_drawn(evidence: Evidence) -> None:
+    found = examine(evidence)
+    assert found.balance
+    pseudo, truth = np.full(40, 10), np.full(40, 10)
+    pseudo[[3, 7]], truth[[5, 9]] = (30, 20), (25, 22)
+    balance = dataclasses.replace(found.balance, n=430, known=427, pseudo=pseudo.tolist(), truth=truth.tolist())
+    many = dataclasses.replace(found, classes=tuple(f"k{k}" for k in range(40)), balance=balance)
+    drawn = balance_of(many, most=4)
+    assert drawn
+    assert drawn["names"] == ["k3", "k5", "k7", "k9"]
+    assert drawn["groups"]["pseudo-labels"][1] == pytest.approx([n / 430 for n in (30, 10, 20, 10)])
+    assert drawn["groups"]["truth"][1] == pytest.approx([n / 427 for n in (10, 25, 10, 22)])
+    assert len(drawn["counts"]) == 41
+
+
 def test_curves_are_the_records_of_the_run(runs: dict[str, Path], numbers: dict[str, dict[str, Any]]) -> None:
     records, curves = list(Run.open(runs["normatch"]).metrics()), numbers["normatch"]["curves"]
     for name in ("loss", "test/accuracy", "pseudo/accuracy_trusted", "pseudo/confident"):
@@ -435,7 +450,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(
 
 
 def test_the_verb_writes_into_the_run_or_prints_numbers(
-    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    runs: dict[str, Path], numbers: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And ends with what to do next, on the page and in the terminal."""
     run = runs["fixmatch"]
@@ -448,6 +463,8 @@ def test_the_verb_writes_into_the_run_or_prints_numbers(
     assert [f"next: {step['command']}" for step in steps] == captured.err.splitlines()
     assert [step["command"].split()[1] for step in steps] == ["train", "compare", "predict", "export"]
     assert all(step["command"] in page.words for step in steps)
+    without = numbers["nothing-held-out"]["next"]  # no accuracy that could vary
+    assert [step["command"].split()[1] for step in without] == ["predict", "export"]
     assert main(["report", str(run), "--device", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == numbers_in(text)
     shutil.rmtree(run.parent / f"{run.name}-seed1", ignore_errors=True)

@@ -213,29 +213,30 @@ def test_average(ramp: bool) -> None:
 
 
 def test_curves_of_figures_3_and_4() -> None:
-    """Six pseudo-labels by hand; the truth of the last is not known, and it is not above 0.95."""
+    """Eight pseudo-labels by hand; the truth of the last three is not known: one is just not above 0.95, one is trusted
+    and above it, one is neither."""
     pseudo = PseudoLabels(
-        label=torch.tensor([0, 1, 2, 0, 1, 2]),
-        weight=torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25, 0.75]),
-        trusted=torch.tensor([True, True, True, False, False, False]),
-        confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.95]),
-        auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75]),
+        label=torch.tensor([0, 1, 2, 0, 1, 2, 0, 1]),
+        weight=torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25, 0.75, 1.0, 0.5]),
+        trusted=torch.tensor([True, True, True, False, False, False, True, False]),
+        confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.95, 0.98, 0.4]),
+        auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75, 0.6, 0.3]),
     )
-    curves = pseudo_label_quality(pseudo, torch.tensor([0, 1, 0, 0, 2, -1]), classes=4)
+    curves = pseudo_label_quality(pseudo, torch.tensor([0, 1, 0, 0, 2, -1, -1, -1]), classes=4)
     total, count = curves.pop("pseudo/classes")
-    assert (total / count).tolist() == pytest.approx([2 / 6, 2 / 6, 2 / 6, 0])
+    assert (total / count).tolist() == pytest.approx([3 / 8, 3 / 8, 2 / 8, 0])
     got = {name: (total / count).item() for name, (total, count) in curves.items()}
     expected = {
-        "pseudo/trusted": 3 / 6,
-        "pseudo/confident": 3 / 6,
+        "pseudo/trusted": 4 / 8,
+        "pseudo/confident": 4 / 8,
         "pseudo/correct": 3 / 5,
         "pseudo/accuracy_trusted": 2 / 3,
         "pseudo/accuracy_distrusted": 1 / 2,
         "pseudo/accuracy_confident": 3 / 3,
-        "pseudo/weight": 4.5 / 6,
-        "pseudo/weight_distrusted": 1.5 / 3,
-        "pseudo/uncertainty": 1 - 4.97 / 6,
-        "pseudo/uncertainty_auxiliary": 1 - 3.9 / 6,
+        "pseudo/weight": 6 / 8,
+        "pseudo/weight_distrusted": 2 / 4,
+        "pseudo/uncertainty": 1 - 6.35 / 8,
+        "pseudo/uncertainty_auxiliary": 1 - 4.8 / 8,
     }
     assert got == pytest.approx(expected, rel=1e-5)
 

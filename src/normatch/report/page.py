@@ -32,9 +32,6 @@ __all__ = ["numbers_of", "render", "write_page", "write_report"]
 LARGEST = 128
 """Largest side of a picture on the page, in pixels."""
 
-MOST_BARS = 30
-"""Most classes whose balance is drawn."""
-
 LOSSES = {
     "loss": "all losses",
     "loss/labelled": "labelled images",
@@ -184,13 +181,13 @@ def view_of(evidence: Evidence, findings: Findings) -> dict[str, Any]:
     }
 
 
-def balance_of(findings: Findings) -> dict[str, Any] | None:
+def balance_of(findings: Findings, most: int = 30) -> dict[str, Any] | None:
     """Names and shares of the classes to draw: those whose pseudo-labels differ most from the truth, if it is known."""
     found = findings.balance
     if found is None:
         return None
     pseudo, truth = np.array(found.pseudo) / found.n, np.array(found.truth) / max(found.known, 1)
-    drawn = np.sort(np.argsort(-np.abs(pseudo - truth), kind="stable")[:MOST_BARS])
+    drawn = np.sort(np.argsort(-np.abs(pseudo - truth), kind="stable")[:most])
     groups = {"pseudo-labels": ("blue", pseudo[drawn].tolist())}
     if found.known:
         groups["truth"] = ("grey", truth[drawn].tolist())
