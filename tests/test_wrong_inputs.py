@@ -68,8 +68,7 @@ def edited(name: str, **changes: Any) -> Make:
 
     def make(here: Path) -> None:
         path = here / "run" / name
-        content = json.loads(path.read_text()) if name == "model.json" else read_sealed(path)
-        path.write_text(json.dumps(content | changes))
+        path.write_text(json.dumps(read_sealed(path) | changes))
 
     return make
 

@@ -147,7 +147,7 @@ def test_onnx_without_its_libraries(missing: str, run: Path, monkeypatch: pytest
     assert sorted(run.iterdir()) == before
 
 
-def test_wrong_wishes_are_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_wishes_are_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out is a\.pt2: the name of a file of format onnx ends in \.onnx"):
         export_run(run, "onnx", Path("a.pt2"))
     with pytest.raises(UserError, match=r"nowhere is no folder that can be written to; choose another place"):
@@ -155,9 +155,6 @@ def test_wrong_wishes_are_named(run: Path, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(UserError, match=r"folder\.onnx is a folder: give the name of a file"):
         export_run(run, "onnx", tmp_path / "folder.onnx")
-    monkeypatch.setattr(export, "LARGEST", 10)
-    with pytest.raises(UserError, match=r"more than one ONNX file holds: export to torch"):
-        export_run(run)
 
 
 def test_a_network_that_onnx_cannot_tell_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,10 +132,10 @@ def test_nothing_is_predicted_of_nothing() -> None:
     [
         ((1, 8, 8), IMAGES[:, :4], r"images are uint8 of shape \(23, 4, 8, 1\)"),
         ((5,), ["a.png"], "takes feature vectors of length 5, not image files"),
-        ((1, 8, 8), Path(), "is a folder: give the images in it"),
-        ((1, 8, 8), [IMAGES[0]], "inputs hold a ndarray: give paths of images, images of Pillow's"),
+        ((1, 8, 8), Path(), r"inputs hold the folder \.: give image files"),
+        ((1, 8, 8), [IMAGES[0]], "inputs hold a ndarray: give image files, images of Pillow's"),
         ((1, 8, 8), [Image.new("L", (8, 8)), "a.png"], "inputs hold paths and images: give only one"),
-        ((4,), Image.new("L", (8, 8)), "inputs hold images, but this model takes feature vectors: give numbers"),
+        ((4,), Image.new("L", (8, 8)), r"inputs hold a Image: give an array of numbers \(N, 4\)"),
         ((1, 8, 8), Image.new("F", (8, 8)), r"cannot use an image of mode F and size \(8, 8\): its pixels are"),
         ((1, 8, 8), Image.new("L", (0, 8)), r"cannot use an image of mode L and size \(0, 8\)"),
     ],

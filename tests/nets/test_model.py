@@ -18,6 +18,7 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.errors import UserError
 from normatch.evaluate import Predictor
+from normatch.files import read_sealed, write_sealed
 from normatch.nets.model import HeadSpec, Model, ModelSpec, contiguous, features, load_model, logits, save_model
 from normatch.training import Run, prepare, train
 
@@ -95,8 +96,7 @@ def copy(run: Path, tmp_path: Path) -> Path:
 
 
 def change(folder: Path, **fields: object) -> None:
-    content = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(content | fields))
+    write_sealed(folder / "model.json", read_sealed(folder / "model.json") | fields)
 
 
 def test_two_files_are_a_model(run: Path, copy: Path) -> None:
@@ -125,7 +125,7 @@ def test_one_flipped_bit_is_noticed(copy: Path, capsys: pytest.CaptureFixture[st
         said = capsys.readouterr().err
         assert "model.safetensors is damaged (its SHA-256 is not that in model.json): restore it or train" in said
         assert said.count("\n") == 1
-    change(copy, sha256=None)
+    change(copy, weights_sha256=None)
     with pytest.raises(UserError, match="is damaged"):
         load_model(copy)
 
@@ -133,7 +133,7 @@ def test_one_flipped_bit_is_noticed(copy: Path, capsys: pytest.CaptureFixture[st
 def without_digest(folder: Path) -> None:
     """As an earlier version wrote it."""
     content = json.loads((folder / "model.json").read_text())
-    for name in ("sha256", "temperature"):
+    for name in ("sha256", "weights_sha256", "temperature"):
         del content[name]
     (folder / "model.json").write_text(json.dumps(content | {"format": 1}))
 

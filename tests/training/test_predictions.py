@@ -1,4 +1,4 @@
-"""The file of a run's predictions: what is written is what is read, and older files are read too."""
+"""The file of a run's predictions: what is written is what is read."""
 
 from pathlib import Path
 
@@ -8,52 +8,39 @@ import torch
 
 from normatch.data import Dataset
 from normatch.errors import UserError
-from normatch.training.predictions import Line, read_predictions, write_predictions
+from normatch.training.predictions import read_predictions, write_predictions
 
-CLASSES = ("=ape", "bee, or wasp")
-KNOWN = [Line(0, 1, 0.75, 0), Line(2, 0, 0.625, 1)]
+CLASSES = ("=ape", "bee, or wasp", "caf\udce9")
+"""A formula, a comma, and the name of a folder that is no text."""
 
 
-def written(path: Path, files: list[str] | None) -> str:
+def written(path: Path, files: list[str] | None = None) -> Path:
     names = None if files is None else np.array(files, dtype=object)
-    test = Dataset(np.zeros((3, 2, 2, 1), np.uint8), np.array([0, -1, 1]), CLASSES, files=names)
-    write_predictions(path, test, torch.tensor([[0.25, 0.75], [0.5, 0.5], [0.625, 0.375]]))
-    return path.read_text().splitlines()[0]
+    test = Dataset(np.zeros((4, 2, 2, 1), np.uint8), np.array([0, -1, 1, 2]), CLASSES, files=names)
+    write_predictions(path, test, torch.tensor([[0.25, 0.75, 0], [0.5, 0.5, 0], [0.625, 0.375, 0], [0, 0, 1]]))
+    return path
 
 
 @pytest.mark.parametrize(
-    ("files", "header"),
-    [(["@a.png", "b,\n.png", "\udce9"], "item,file,label,probability,truth"), (None, "item,label,probability,truth")],
+    ("files", "heading"),
+    [(["@a", "b,\n", "\udce9", "'-"], "item,file,label,probability,truth"), (None, "item,label,probability,truth")],
 )
-def test_lines_of_known_class_are_read_back(files: list[str] | None, header: str, tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    assert written(path, files) == header
-    assert read_predictions(path, CLASSES) == KNOWN
-    assert not any(cell[0] in "=@" for cell in path.read_text().replace("\n", ",").split(",") if cell), "no formulas"
-
-
-def test_classes_whose_names_are_no_text_are_read_back(tmp_path: Path) -> None:
-    classes = ("caf\udce9", "ape")
-    test = Dataset(np.zeros((1, 2, 2, 1), np.uint8), np.array([0]), classes)
-    write_predictions(tmp_path / "table.csv", test, torch.tensor([[0.25, 0.75]]))
-    assert read_predictions(tmp_path / "table.csv", classes) == [Line(0, 1, 0.75, 0)]
+def test_predictions_of_known_class_are_read_back(files: list[str] | None, heading: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "table.csv", files)
+    found = read_predictions(path, CLASSES)
+    assert (found.which, found.samples.tolist()) == ("test", [0, 2, 3])
+    assert (found.labels.tolist(), found.predicted.tolist()) == ([0, 1, 2], [1, 0, 2])
+    assert found.confidence.tolist() == [0.75, 0.625, 1.0]
+    assert found.correct.tolist() == [False, False, True]
+    text = path.read_text()
+    assert text.splitlines()[0] == heading
+    assert not any(cell[0] in "=@" for cell in text.replace("\n", ",").split(",") if cell), "no formulas"
 
 
 def test_a_file_that_is_damaged_or_of_other_classes_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    written(path, None)
+    path = written(tmp_path / "table.csv")
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('bee, or wasp'\)\): restore it"):
-        read_predictions(path, ("=ape", "bee"))
+        read_predictions(path, ("=ape", "bee", "caf\udce9"))
     path.write_text(path.read_text().replace("truth", "true"))
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('truth'\)\): restore it"):
         read_predictions(path, CLASSES)
-
-
-@pytest.mark.parametrize("content", ["", "item,label,probability,true\n"])
-def test_a_damaged_heading_is_noticed_although_no_line_follows(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError"):
-        read_predictions(path, CLASSES)
-    path.write_text("item,label,probability,truth\n")
-    assert read_predictions(path, CLASSES) == []

@@ -13,6 +13,7 @@ from normatch.data.dataset import MISSING
 from normatch.data.folder import UNLABELLED, Listing, Listings
 from normatch.data.images import OnBad
 from normatch.errors import UserError, reason
+from normatch.text import read_cell
 
 __all__ = ["NO_CLASS", "is_manifest", "list_manifest", "list_paths"]
 
@@ -73,7 +74,7 @@ def _read(path: Path, wanted: Sequence[str], on_bad: OnBad) -> list[Row]:
             lines.fieldnames = _columns(path, lines.fieldnames or (), wanted)
             for line in lines:
                 surplus = "".join(line.pop(SURPLUS, ()))
-                values = {name: value.strip() for name, value in line.items()}
+                values = {name: read_cell(value.strip()) for name, value in line.items()}
                 if not any(values.values()) and not surplus.strip():  # as spreadsheets write below a table
                     continue
                 try:

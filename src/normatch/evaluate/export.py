@@ -36,9 +36,6 @@ TOLERANCES = {"probabilities": 1e-4, "flow_probabilities": 1e-3, "flow_log_densi
 CHECKED = 16
 """Number of inputs on which the exported file is compared with the model."""
 
-LARGEST = 2**31 - 2**20
-"""Most bytes of weights in one ONNX file: a protocol buffer is limited to 2 GiB."""
-
 
 class Served(nn.Module):
     """The model as it is exported: from images (N, H, W, C) or vectors (N, D) to named outputs."""
@@ -133,9 +130,6 @@ def _run_torch(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
 
 
 def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
-    weights = sum(t.numel() * t.element_size() for t in served.state_dict().values())
-    if weights > LARGEST:
-        raise UserError(f"the weights take {weights / 1e9:.1f} GB, more than one ONNX file holds: export to torch")
     translations = _translations()
     try:
         exported = torch.onnx.export(

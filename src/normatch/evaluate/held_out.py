@@ -1,6 +1,5 @@
 """Score a finished run on its held-out samples: from its stored predictions, or again from its weights and data."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +15,10 @@ from normatch.evaluate.predict import load
 from normatch.significance import describe_accuracy
 from normatch.text import on_one_line
 from normatch.training.job import open_corpus, with_test_set
-from normatch.training.predictions import PREDICTIONS, read_predictions
+from normatch.training.predictions import PREDICTIONS, HeldOutPredictions, read_predictions
 from normatch.training.run import STAYED, Moved, Run
 
-__all__ = ["HeldOut", "HeldOutPredictions", "On", "describe", "evaluate_run", "held_out", "read_held_out"]
+__all__ = ["HeldOut", "On", "describe", "evaluate_run", "held_out", "read_held_out"]
 
 HeldOut = Literal["test", "validation"]
 
@@ -27,38 +26,18 @@ On = Literal["auto", "test", "validation"]
 """Held-out samples to score: ``auto`` is the test set or, if there is none, the validation samples."""
 
 
-@dataclass(frozen=True)
-class HeldOutPredictions:
-    """Held-out samples whose class is known, and what the model predicts for them."""
-
-    which: HeldOut
-    samples: NDArray[np.int64]
-    """(N,) their positions: in the test set, or among the training samples for validation."""
-    labels: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    confidence: NDArray[np.float64]
-
-    @property
-    def correct(self) -> NDArray[np.bool_]:
-        return np.asarray(self.predicted == self.labels)
-
-
 def read_held_out(run: Run, classes: tuple[str, ...]) -> HeldOutPredictions | None:
-    """The predictions in ``predictions.csv`` for test samples whose class is known; None if there are none."""
-    path = run.path / PREDICTIONS
+    """The stored predictions for test samples whose class is known; None if there are none."""
+    path, result = run.path / PREDICTIONS, run.result
     if not path.is_file():
         return None
-    lines = read_predictions(path, classes)
-    counted = run.result["n"] if run.result["evaluated_on"] == "test" else 0
-    if len(lines) != counted:
+    found = read_predictions(path, classes)
+    n, counted = len(found.samples), result["n"] if result["evaluated_on"] == "test" else 0
+    if n != counted:
         raise UserError(
-            f"{path} has {len(lines):,} test samples whose class is known, but result.json counts {counted:,}: "
-            "restore it"
+            f"{path} has {n:,} test samples whose class is known, but result.json counts {counted:,}: restore it"
         )
-    if not lines:
-        return None
-    samples, predicted, confidence, labels = map(np.array, zip(*lines, strict=True))
-    return HeldOutPredictions("test", samples, labels, predicted, confidence)
+    return found if n else None
 
 
 def held_out(run: Run, corpus: Corpus, on: On = "auto") -> tuple[HeldOut, NDArray[np.int64], Dataset]:

@@ -51,7 +51,7 @@ def scores(p: Floats, labels: Labels, classes: tuple[str, ...]) -> dict[str, Any
         **averages(labels, predicted),
         "log_loss": float(-np.log(np.clip(p[np.arange(len(labels)), labels], 1e-12, 1)).mean()),
         "calibration_error": calibration_error(p, labels),
-        "per_class": per_class(confusion(labels, predicted, len(classes)), classes),
+        "per_class": per_class(labels, predicted, classes),
     }
 
 
@@ -67,29 +67,18 @@ def averages(labels: Labels, predicted: Labels) -> dict[str, float]:
     }
 
 
-def per_class(table: NDArray[np.int64], classes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Name, number of samples, precision, recall and F1 of each class, from a :func:`confusion` table; a ratio whose
-    denominator is 0 is 0."""
-    hits, actual, predicted = np.diag(table), table.sum(1), table.sum(0)
-    return [
-        {
-            "name": name,
-            "n": int(actual[k]),
-            "precision": _ratio(hits[k], predicted[k]),
-            "recall": _ratio(hits[k], actual[k]),
-            "f1": _ratio(2 * hits[k], actual[k] + predicted[k]),
-        }
-        for k, name in enumerate(classes)
-    ]
+def per_class(labels: Labels, predicted: Labels, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Name, number of samples, precision, recall and F1 of each class; a ratio whose denominator is 0 is 0."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    found = precision_recall_fscore_support(labels, predicted, labels=range(len(classes)), zero_division=0.0)
+    rows = zip(classes, *(column.tolist() for column in found), strict=True)
+    return [{"name": name, "n": n, "precision": p, "recall": r, "f1": f1} for name, p, r, f1, n in rows]
 
 
 def confusion(labels: Labels, predicted: Labels, classes: int) -> NDArray[np.int64]:
     """(K, K) counts: rows are the true class, columns the predicted one."""
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
-
-
-def _ratio(part: int, whole: int) -> float:
-    return float(part / whole) if whole else 0.0
 
 
 def named(p: Floats) -> Labels:

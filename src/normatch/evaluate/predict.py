@@ -153,25 +153,18 @@ class Predictor:
 
         paths: list[Path] = []
         pictures: list[NDArray[np.uint8]] = []
-        for given in inputs if isinstance(inputs, Iterable) and not isinstance(inputs, str) else [inputs]:
-            if isinstance(given, Image.Image):
-                if len(shape) != 3:
-                    raise UserError(
-                        f"inputs hold images, but this model takes feature vectors: give numbers (N, {shape[0]})"
-                    )
+        for one in [inputs] if isinstance(inputs, str | os.PathLike | Image.Image) else inputs:
+            if isinstance(one, Image.Image) and len(shape) == 3:
                 # At once: a file of several frames gives the same image again and again, with another frame in it.
-                pictures.append(fit_upright(given, shape[1:], 1 if shape[0] == 1 else 3))
-                continue
-            if not isinstance(given, str | os.PathLike):
+                pictures.append(fit_upright(one, shape[1:], 1 if shape[0] == 1 else 3))
+            elif isinstance(one, str | os.PathLike) and not os.path.isdir(one):
+                paths.append(Path(one))
+            else:
+                what = f"the folder {one}" if isinstance(one, str | os.PathLike) else f"a {type(one).__name__}"
+                wanted = "image files, images of Pillow's, or one array of all images"
                 raise UserError(
-                    f"inputs hold a {type(given).__name__}: give paths of images, images of Pillow's, or one array of "
-                    "all samples"
+                    f"inputs hold {what}: give {wanted if len(shape) == 3 else f'an array of numbers (N, {shape[0]})'}"
                 )
-            if os.path.isdir(given):
-                raise UserError(
-                    f"{given} is a folder: give the images in it, such as Path({str(given)!r}).rglob('*.png')"
-                )
-            paths.append(Path(given))
         if pictures and paths:
             raise UserError("inputs hold paths and images: give only one of the two")
         return Rows(np.stack(pictures), shape) if pictures else Files(paths, shape, on_bad)
@@ -251,9 +244,7 @@ def table(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
             with _parquet(part, columns) as write:
                 yield write
             return
-        # File names that are not valid text are written with escapes.
-        opened = part.open("w", newline="", encoding="utf-8", errors="backslashreplace")
-        with opened as file, _csv(file, columns) as write:
+        with part.open("w", newline="", encoding="utf-8") as file, _csv(file, columns) as write:
             yield write
 
 
@@ -266,7 +257,7 @@ def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
     def text(value: object) -> str:
         if isinstance(value, str):
             # A terminal would obey the escape sequences of a file's name.
-            return harmless_cell(on_one_line(value) if file.isatty() else value)
+            return harmless_cell(_escaped(on_one_line(value) if file.isatty() else value))
         if isinstance(value, bool):
             return str(value).lower()
         return "" if value is None else f"{value:.6f}" if isinstance(value, float) else str(value)
@@ -288,20 +279,21 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
     schema = pa.schema([(name, types.get(name, pa.float32())) for name in columns])
     waiting: list[Sequence[Any]] = []
 
-    def escaped(value: object) -> object:
-        """As in CSV, what is not valid text in a name becomes escapes."""
-        return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-
     def write(rows: Sequence[Sequence[Any]], least: int | None = None) -> None:
         waiting.extend(rows)
         if len(waiting) >= (least or ROW_GROUP):
-            values = [list(map(escaped, column)) for column in zip(*waiting, strict=True)]
+            values = [[_escaped(value) for value in column] for column in zip(*waiting, strict=True)]
             file.write_table(pa.table(values, schema=schema))
             waiting.clear()
 
     with pq.ParquetWriter(path, schema) as file:
         yield write
         write([], least=1)
+
+
+def _escaped(value: Any) -> Any:
+    """What is not valid text in the name of a file or class becomes escapes."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _pyarrow() -> tuple[Any, Any]:

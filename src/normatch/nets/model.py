@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import normatch
 from normatch.annotations import fits, remedy
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import read_object, replacing, write_json
+from normatch.files import read_sealed, replacing, write_sealed
 from normatch.flow import NormalizingFlowClassifier
 from normatch.nets import create_backbone
 
@@ -233,9 +233,9 @@ def save_model(model: Model, folder: Path, temperature: float | None = None) -> 
     content = safetensors.torch.save({n: v.clone(memory_format=torch.contiguous_format) for n, v in state})
     with replacing(folder / "model.safetensors") as part:
         part.write_bytes(content)
-    about = {"format": FORMAT, "normatch": normatch.__version__, "sha256": hashlib.sha256(content).hexdigest()}
+    about = {"format": FORMAT, "normatch": normatch.__version__, "weights_sha256": hashlib.sha256(content).hexdigest()}
     spec = dataclasses.replace(model.spec, temperature=temperature)
-    write_json(folder / "model.json", about | dataclasses.asdict(spec))
+    write_sealed(folder / "model.json", about | dataclasses.asdict(spec))
 
 
 def load_model(folder: Path) -> Model:
@@ -276,20 +276,20 @@ def read_spec(path: Path) -> ModelSpec:
 def _read(path: Path) -> tuple[ModelSpec, str | None]:
     """The spec in a ``model.json``, and the digest of the weights, which format 1 does not have."""
     try:
-        content = read_object(path)
+        content = read_sealed(path)
         written, by = content.pop("format", 1), content.pop("normatch", "another version")
         if written not in (1, FORMAT):
             raise UserError(
                 f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads "
                 f"format {FORMAT}, install the version that wrote it"
             )
-        digest = str(content.pop("sha256", "")) if written == FORMAT else None
+        digest = str(content.pop("weights_sha256", "")) if written == FORMAT else None
         heads = [_filled(HeadSpec, head) for head in (content.pop("head", {}), *content.pop("auxiliary", ()))]
         lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
         return _filled(ModelSpec, content | lists | {"head": heads[0], "auxiliary": tuple(heads[1:])}), digest
     except UserError:
         raise
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
 
 

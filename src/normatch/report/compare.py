@@ -14,7 +14,7 @@ import numpy as np
 from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.errors import UserError
-from normatch.evaluate.held_out import HeldOutPredictions, read_held_out
+from normatch.evaluate.held_out import read_held_out
 from normatch.files import must_be_free
 from normatch.methods.base import Settings
 from normatch.nets.model import read_spec
@@ -23,6 +23,7 @@ from normatch.report.findings import curves_of
 from normatch.report.page import render, share, write_page
 from normatch.significance import mcnemar, mean_interval, wilson_interval
 from normatch.text import aligned, counted
+from normatch.training.predictions import HeldOutPredictions
 from normatch.training.run import Run
 from normatch.training.train import MAY_DIFFER
 

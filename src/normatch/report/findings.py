@@ -20,12 +20,13 @@ from normatch.data.images.cache import CacheError
 from normatch.device import Device, device_of
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate import metrics
-from normatch.evaluate.held_out import HeldOutPredictions, held_out, read_held_out
+from normatch.evaluate.held_out import held_out, read_held_out
 from normatch.methods import methods
 from normatch.nets.model import Model, features, load_model
 from normatch.seeding import sample
 from normatch.significance import wilson_interval
 from normatch.training.job import open_corpus, with_test_set
+from normatch.training.predictions import HeldOutPredictions
 from normatch.training.run import STAYED, Moved, Run
 
 __all__ = ["Evidence", "Findings", "Predicted", "Shown", "curves_of", "examine", "gather", "next_steps"]
@@ -305,7 +306,7 @@ def examine(evidence: Evidence) -> Findings:
         curves=curves,
         trained_on=_trained_on(run),
         confusion=table.tolist() if table is not None else None,
-        per_class=metrics.per_class(table, spec.classes) if table is not None else None,
+        per_class=metrics.per_class(scored.labels, scored.predicted, spec.classes) if scored else None,
         calibration=found("calibration", _calibration(evidence, scored) if scored else unscored),
         balance=found("balance", _balance(evidence)),
         agreement=agreed,

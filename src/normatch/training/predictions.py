@@ -1,10 +1,13 @@
-"""Write and read ``predictions.csv`` of a finished run: one line per test item."""
+"""``predictions.csv`` of a finished run: what its model predicts for each test sample."""
 
 import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.data import Dataset
@@ -12,60 +15,53 @@ from normatch.errors import UserError
 from normatch.files import replacing
 from normatch.text import harmless_cell, read_cell
 
-__all__ = ["PREDICTIONS", "Line", "read_predictions", "write_predictions"]
+__all__ = ["PREDICTIONS", "HeldOutPredictions", "read_predictions", "write_predictions"]
 
 PREDICTIONS = "predictions.csv"
 """Its name in the run's folder."""
 
 ESCAPE = "backslashreplace"
-
-ITEM, FILE, LABEL, PROBABILITY, TRUTH = "item", "file", "label", "probability", "truth"
-"""Its columns, in order. The second exists only if items are files, and not in older runs, so nothing relies on it."""
+"""Names of files and classes that are not valid text are written with escapes."""
 
 
-class Line(NamedTuple):
-    """The prediction for a test item whose class is known; classes are numbers."""
+@dataclass(frozen=True)
+class HeldOutPredictions:
+    """Held-out samples whose class is known, and what the model predicts for them."""
 
-    item: int
-    label: int
-    probability: float
-    truth: int
+    which: Literal["test", "validation"]
+    samples: NDArray[np.int64]
+    """(N,) their positions: in the test set, or among the training samples for validation."""
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.asarray(self.predicted == self.labels)
 
 
 def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
-    """Write one line per test item from the probabilities (N, K), with its file if it has one."""
-    names = {FILE: test.files} if test.files is not None else {}
-    # Names of files and folders that are not valid text are written with escapes.
+    """Write one line per test sample from the probabilities (N, K), with its file if it has one."""
+    names = {"file": test.files} if test.files is not None else {}
     with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors=ESCAPE) as file:
         table = csv.writer(file)
-        table.writerow([ITEM, *names, LABEL, PROBABILITY, TRUTH])
-        for i, (probability, k, truth, *name) in enumerate(
-            zip(p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values(), strict=True)
-        ):
+        table.writerow(["item", *names, "label", "probability", "truth"])
+        columns = (p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values())
+        for i, (probability, k, truth, *name) in enumerate(zip(*columns, strict=True)):
             known = test.classes[truth] if truth >= 0 else ""
             cells = map(harmless_cell, (*name, test.classes[k]))
             table.writerow([i, *cells, f"{probability:.6f}", harmless_cell(known)])
 
 
-def read_predictions(path: Path, classes: Sequence[str]) -> list[Line]:
-    """The lines of the items whose class is known."""
+def read_predictions(path: Path, classes: Sequence[str]) -> HeldOutPredictions:
+    """The predictions for the test samples whose class is known."""
     number = {name.encode(errors=ESCAPE).decode(): k for k, name in enumerate(classes)}
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            _must_have_columns(rows.fieldnames or ())
-            known = [row for row in rows if row[TRUTH]]
-            classes_of = [[number[read_cell(row[name])] for name in (LABEL, TRUTH)] for row in known]
-            return [
-                Line(int(row[ITEM]), label, float(row[PROBABILITY]), truth)
-                for row, (label, truth) in zip(known, classes_of, strict=True)
-            ]
+            rows = [row for row in csv.DictReader(file) if row["truth"]]
+        labels, predicted = ([number[read_cell(row[name])] for row in rows] for name in ("truth", "label"))
+        samples, confidence = [int(row["item"]) for row in rows], [float(row["probability"]) for row in rows]
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
-
-
-def _must_have_columns(names: Sequence[str]) -> None:
-    """Raise KeyError for a column that is missing: without a row after it, a damaged heading has no other effect."""
-    for name in (ITEM, LABEL, PROBABILITY, TRUTH):
-        if name not in names:
-            raise KeyError(name)
+    at, truth, head = (np.array(column, np.int64) for column in (samples, labels, predicted))
+    return HeldOutPredictions("test", at, truth, head, np.array(confidence))
