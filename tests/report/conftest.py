@@ -16,12 +16,16 @@ from normatch.recipes import own
 from normatch.report import numbers_of
 from normatch.training import train
 
+Runs = dict[str, Path]
+Numbers = dict[str, dict[str, Any]]
+Edited = Callable[..., Path]
+
 NASTY = ("<b>&bold</b>", 'quo"ted', "x\n\x1b[2J" + "y" * 40)
 """Names of classes with markup, a newline and an escape sequence."""
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> dict[str, Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> Runs:
     """By name: methods on digits, validation, nothing held out, and feature vectors with nasty class names."""
     folder = tmp_path_factory.mktemp("runs")
     rng, labels = np.random.default_rng(0), np.arange(300) % 3
@@ -42,12 +46,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> dict[
 
 
 @pytest.fixture(scope="session")
-def numbers(runs: dict[str, Path]) -> dict[str, dict[str, Any]]:
+def numbers(runs: Runs) -> Numbers:
     return {name: numbers_of(path, device="cpu") for name, path in runs.items()}
 
 
 @pytest.fixture
-def edited(runs: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+def edited(runs: Runs, tmp_path: Path) -> Edited:
     """Copies a run, with other fields in one of its JSON files."""
 
     def edit(kind: str, name: str, file: str | None = None, **fields: object) -> Path:

@@ -10,19 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.evaluate.metrics import reliability
-from normatch.report.charts import (
-    IntervalRow,
-    Series,
-    alone,
-    apart,
-    bar_chart,
-    interval_chart,
-    latent_chart,
-    line_chart,
-    matrix_chart,
-    reliability_chart,
-    ticks,
-)
+from normatch.report import charts
+from normatch.report.charts import IntervalRow, Series, line_chart
 
 finite = st.floats(-1e9, 1e9, allow_subnormal=False)
 
@@ -50,7 +39,7 @@ def test_ticks_are_even_round_and_enclose(a: float, b: float, about: int) -> Non
     low, high = min(a, b), max(a, b)
     if 0 < high - low < 1e-6 * max(abs(low), abs(high)):
         return
-    found = ticks(low, high, about)
+    found = charts.ticks(low, high, about)
     step = found[1] - found[0]
     tolerance = 1e-6 * max(step, abs(low), abs(high))
     assert found[0] <= low + tolerance
@@ -91,7 +80,7 @@ def test_the_axis_of_a_constant_share_stays_within_0_and_100_percent(share: floa
 def test_the_matrix_has_a_cell_for_each_count(classes: int) -> None:
     table = np.random.default_rng(classes).integers(0, 3, (classes, classes))
     table[0], table[1, 1] = 0, 3
-    root = parse(matrix_chart(table.tolist(), [f"class {k}" for k in range(classes)]))
+    root = parse(charts.matrix_chart(table.tolist(), [f"class {k}" for k in range(classes)]))
     right, wrong = (values(root, "rect", "fill-opacity", name) for name in ("right", "wrong"))
     assert len(right) == np.count_nonzero(np.diag(table))
     assert len(wrong) == np.count_nonzero(table) - len(right)
@@ -100,7 +89,7 @@ def test_the_matrix_has_a_cell_for_each_count(classes: int) -> None:
 
 def test_reliability_draws_bars_of_bins_that_have_samples() -> None:
     bins = reliability(np.array([0.31, 0.95, 0.99]), np.array([False, True, True]))
-    root = parse(reliability_chart("t", bins))
+    root = parse(charts.reliability_chart("t", bins))
     assert values(root, "rect", "height", "bar") == [1, 200]
     assert len(values(root, "line", "x1", "claim")) == 2
 
@@ -108,24 +97,26 @@ def test_reliability_draws_bars_of_bins_that_have_samples() -> None:
 def test_latents_keep_one_scale_for_both_axes() -> None:
     points = [(0.0, 0.0), (10.0, 0.0), (0.0, 4.0)]
     centres = [*points[:2], *[None] * 10]
-    root = parse(latent_chart(points, [0, 1, 11], [5, 6, 7], centres, points * 4, [1.0] * 12, ["c"] * 12))
+    root = parse(charts.latent_chart(points, [0, 1, 11], [5, 6, 7], centres, points * 4, [1.0] * 12, ["c"] * 12))
     marks = [p.get("transform", "") for p in root.iter("path") if p.get("class") == "point"]
     (ax, ay), (bx, by), (cx, cy) = (map(float, re.findall(r"-?[\d.]+", mark)) for mark in marks)
     assert (bx - ax) / 10 == pytest.approx((ay - cy) / 4, abs=0.05)
     assert (ay, ax) == (by, cx)
     assert values(root, "circle", "r")[0] == pytest.approx((bx - ax) / 10, abs=0.1)
-    parse(latent_chart([(1.0, 1.0)] * 3, [0, 0, 0], [1, 2, 3], [(1.0, 1.0)], [(1.0, 1.0)], [1.0], ["a"]))
+    parse(charts.latent_chart([(1.0, 1.0)] * 3, [0, 0, 0], [1, 2, 3], [(1.0, 1.0)], [(1.0, 1.0)], [1.0], ["a"]))
 
 
 def test_bars_are_as_long_as_their_shares() -> None:
-    root = parse(bar_chart("t", ["a", "b" * 50], {"first": ("blue", [0.2, 0.4]), "second": ("grey", [0.1, 0.0])}))
+    root = parse(
+        charts.bar_chart("t", ["a", "b" * 50], {"first": ("blue", [0.2, 0.4]), "second": ("grey", [0.1, 0.0])})
+    )
     lengths = values(root, "rect", "width")
     assert [length / lengths[1] for length in lengths] == pytest.approx([0.5, 1, 0.25, 0], abs=0.01)
 
 
 @pytest.mark.parametrize("interval", [(0.981, 1.0), (0.9996, 1.0), (0.0, 0.004), (0.0, 1.0), (0.5, 0.501)])
 def test_intervals_enclose_their_dot_within_0_and_100_percent(interval: tuple[float, float]) -> None:
-    root = parse(interval_chart("t", [IntervalRow("a", sum(interval) / 2, interval, "c0")]))
+    root = parse(charts.interval_chart("t", [IntervalRow("a", sum(interval) / 2, interval, "c0")]))
     (dot,) = values(root, "circle", "cx")
     ends = [*values(root, "line", "x1", "interval"), *values(root, "line", "x2", "interval")]
     assert (ends[0] + ends[1]) / 2 == pytest.approx(dot, abs=0.1)
@@ -137,7 +128,7 @@ def test_intervals_enclose_their_dot_within_0_and_100_percent(interval: tuple[fl
 
 def test_a_chart_alone_has_its_legend_and_its_colours() -> None:
     series = [Series(f"a long name of curve {i}", [(1, 0.2), (2, 0.4)], "blue") for i in range(4)]
-    root = ElementTree.fromstring(alone(line_chart("t", series), series))
+    root = ElementTree.fromstring(charts.alone(line_chart("t", series), series))
     svg = "{http://www.w3.org/2000/svg}"
     texts = [group.findall(f"{svg}text")[0] for group in root.findall(f"{svg}g")]
     assert [text.text for text in texts] == [s.name for s in series]
@@ -153,7 +144,7 @@ def test_a_chart_alone_has_its_legend_and_its_colours() -> None:
 )
 def test_no_name_covers_another_or_leaves_the_chart(named: list[tuple[str, float, float]], height: float) -> None:
     names, before = [name for name, _, _ in named], [(x, y) for _, x, y in named]
-    after = apart(names, before, height, letter=9.5, row=17)
+    after = charts.apart(names, before, height, letter=9.5, row=17)
     assert [x for x, _ in after] == [x for x, _ in before]
     assert all(8.5 - 1e-6 <= y <= height - 8.5 + 1e-6 for _, y in after)
 

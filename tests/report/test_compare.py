@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from normatch.augment import AugmentConfig
 from normatch.cli import main
-from normatch.config import Config
-from normatch.errors import UserError
 from normatch.files import read_sealed
 from normatch.report import compare, describe, write_comparison
 from normatch.report.compare import Difference, tables
-from normatch.training import train
+from tests.report.conftest import Edited, Runs
 from tests.report.test_report import Page
 
-Edited = Callable[..., Path]
+Seeds = Callable[..., list[Path]]
 
 
 def correct(run: Path) -> list[bool]:
@@ -30,7 +27,7 @@ def correct(run: Path) -> list[bool]:
 
 
 @pytest.fixture
-def seeds(runs: dict[str, Path], tmp_path: Path) -> Callable[..., list[Path]]:
+def seeds(runs: Runs, tmp_path: Path) -> Seeds:
     """Copies of a run that claim other seeds, machines and accuracies."""
 
     def make(kind: str, name: str, accuracies: list[float], first: int = 0, share: float = 0.2) -> list[Path]:
@@ -48,7 +45,7 @@ def seeds(runs: dict[str, Path], tmp_path: Path) -> Callable[..., list[Path]]:
     return make
 
 
-def test_seeds_of_one_config_are_repetitions(seeds: Callable[..., list[Path]], runs: dict[str, Path]) -> None:
+def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs) -> None:
     accuracies = [0.6, 0.7, 0.75]
     found = compare([*seeds("normatch", "ours", accuracies), runs["supervised"]])
     ours, other = found.groups
@@ -68,7 +65,7 @@ def test_seeds_of_one_config_are_repetitions(seeds: Callable[..., list[Path]], r
     assert same.interval[0] < 0.9 < same.interval[1]
 
 
-def test_runs_of_the_same_seeds_are_paired(seeds: Callable[..., list[Path]]) -> None:
+def test_runs_of_the_same_seeds_are_paired(seeds: Seeds) -> None:
     ours, theirs = [0.6, 0.7, 0.75, 0.5], [0.55, 0.66, 0.74]
     (paired,) = compare([*seeds("normatch", "a", ours), *seeds("fixmatch", "b", theirs)]).differences
     expected = stats.ttest_rel(ours[:3], theirs)
@@ -78,7 +75,7 @@ def test_runs_of_the_same_seeds_are_paired(seeds: Callable[..., list[Path]]) -> 
     assert paired.interval == pytest.approx(tuple(expected.confidence_interval()))
 
 
-def test_runs_of_other_seeds_are_compared_as_groups(seeds: Callable[..., list[Path]]) -> None:
+def test_runs_of_other_seeds_are_compared_as_groups(seeds: Seeds) -> None:
     ours, theirs = [0.6, 0.7, 0.75], [0.55, 0.66]
     others = seeds("fixmatch", "b", theirs, first=7)
     (found,) = compare([*seeds("normatch", "a", ours), *others]).differences
@@ -90,7 +87,7 @@ def test_runs_of_other_seeds_are_compared_as_groups(seeds: Callable[..., list[Pa
     assert (single.p, single.test[:34]) == (None, "not comparable: train both with th")
 
 
-def test_single_runs_are_compared_sample_by_sample(runs: dict[str, Path]) -> None:
+def test_single_runs_are_compared_sample_by_sample(runs: Runs) -> None:
     (found,) = compare([runs["supervised"], runs["normatch"]]).differences
     first, second = np.array(correct(runs["supervised"])), np.array(correct(runs["normatch"]))
     won, lost = int((first & ~second).sum()), int((second & ~first).sum())
@@ -100,7 +97,7 @@ def test_single_runs_are_compared_sample_by_sample(runs: dict[str, Path]) -> Non
 
 
 @pytest.mark.parametrize("p", [0.04, 0.05, 1])
-def test_two_runs_differ_below_five_per_cent(p: float, runs: dict[str, Path]) -> None:
+def test_two_runs_differ_below_five_per_cent(p: float, runs: Runs) -> None:
     found = compare([runs["supervised"], runs["normatch"]])
     differences = [Difference("one", "two", "McNemar", 0.04, None, p), Difference("one", "two", "not comparable")]
     _, first, second = tables(dataclasses.replace(found, differences=differences))["differences"]
@@ -109,7 +106,7 @@ def test_two_runs_differ_below_five_per_cent(p: float, runs: dict[str, Path]) ->
     assert second == ["one", "two", *"––––", "not comparable"]
 
 
-def test_many_configs_are_compared_with_the_best(seeds: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_many_configs_are_compared_with_the_best(seeds: Seeds, tmp_path: Path) -> None:
     paths = []
     for i in range(8):
         (path,) = seeds("supervised", f"run{i}", [0.5 + 0.01 * (i * 5 % 8)])
@@ -124,7 +121,7 @@ def test_many_configs_are_compared_with_the_best(seeds: Callable[..., list[Path]
     assert "57.0% is the highest accuracy, reached by run3-seed0" in page.words
 
 
-def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:
+def test_only_settings_that_differ_are_listed(runs: Runs) -> None:
     assert compare([runs["normatch"], runs["validation"]]).settings == {"validation": [0.0, 0.1]}
     # Of the settings that one method has alone, those that are not its default.
     methods = compare([runs["normatch"], runs["supervised"]]).settings
@@ -133,7 +130,7 @@ def test_only_settings_that_differ_are_listed(runs: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize(("other", "why"), [("vectors", "their data"), ("nothing-held-out", "has no accuracy")])
-def test_runs_that_saw_other_samples_are_not_compared(other: str, why: str, runs: dict[str, Path]) -> None:
+def test_runs_that_saw_other_samples_are_not_compared(other: str, why: str, runs: Runs) -> None:
     found = compare([runs["normatch"], runs[other]])
     (difference,) = found.differences
     assert difference.p is None
@@ -141,31 +138,17 @@ def test_runs_that_saw_other_samples_are_not_compared(other: str, why: str, runs
     assert found.same_data == (other != "vectors")
 
 
-def test_other_pictures_of_the_same_classes_are_not_paired(edited: Edited) -> None:
-    """As after a label more in a folder, whose test samples are in the order of their classes."""
-    same, other = ({"files": {"test": [name, "3.png"]}} for name in ("1.png", "2.png"))
+@pytest.mark.parametrize("field", ["files", "digest"])
+def test_other_test_samples_of_the_same_classes_are_not_paired(field: str, edited: Edited) -> None:
+    """As after a label more in a folder, or an array written anew, with as many samples of each class."""
+    same, other = ({field: {"test": [name, "3.png"]} if field == "files" else name} for name in ("1.png", "2.png"))
     before, again = (edited(kind, kind, "split.json", **same) for kind in ("normatch", "fixmatch"))
     after = edited("supervised", "after", "split.json", **other)
     assert [d.p is None for d in compare([before, again, after]).differences] == [False, True, True]
 
 
-@pytest.mark.parametrize("changed", ["x", "y"])
-def test_test_samples_that_are_not_files_are_told_apart(changed: str, tiny_config: Config, tmp_path: Path) -> None:
-    """An array was written anew, with as many samples of each class."""
-    file, rng = tmp_path / "data.npz", np.random.default_rng(0)
-    x, y, test_x, test_y = rng.normal(size=(30, 5)), np.arange(30) % 3, rng.normal(size=(9, 5)), np.arange(9) % 3
-    config = tiny_config.replace(data=str(file), test_share=0.0, labels=6, backbone="mlp", augment=AugmentConfig())
-    for name, steps in (("before", 12), ("again", 11), ("after", 10)):
-        if name == "after":
-            test_x, test_y = (test_x + 1, test_y) if changed == "x" else (test_x, test_y[::-1])
-        np.savez(file, x=x, y=y, test_x=test_x, test_y=test_y)
-        train(config.replace(steps=steps), tmp_path / name)
-    found = compare([tmp_path / name for name in ("before", "again", "after")])
-    assert [d.p is None for d in found.differences] == [False, True, True]
-
-
 def test_one_place_may_have_several_names(
-    runs: dict[str, Path], edited: Edited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, edited: Edited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Path(json.loads((runs["vectors"] / "config.json").read_text())["data"])
     monkeypatch.chdir(data.parent)
@@ -177,7 +160,7 @@ def test_one_place_may_have_several_names(
     assert len(found.groups) == 1
 
 
-def test_neither_data_nor_weights_nor_metrics_are_read(seeds: Callable[..., list[Path]]) -> None:
+def test_neither_data_nor_weights_nor_metrics_are_read(seeds: Seeds) -> None:
     """So that a thousand runs are compared in seconds; predictions are read only of single runs."""
     paths = [*seeds("normatch", "a", [0.6, 0.7]), *seeds("fixmatch", "b", [0.5, 0.65])]
     for path in paths:
@@ -186,14 +169,7 @@ def test_neither_data_nor_weights_nor_metrics_are_read(seeds: Callable[..., list
     assert compare(paths).differences[0].test.startswith("paired t")
 
 
-def test_damaged_predictions_are_not_compared(runs: dict[str, Path], edited: Edited) -> None:
-    short = edited("normatch", "short") / "predictions.csv"
-    short.write_text("".join(short.read_text().splitlines(keepends=True)[:50]))
-    with pytest.raises(UserError, match=r"has 49 test \w+ whose class is known, but result\.json counts 360"):
-        compare([runs["supervised"], short.parent])
-
-
-def test_the_page_and_the_text(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_and_the_text(runs: Runs, tmp_path: Path) -> None:
     found = compare(list(runs.values()))
     page = Page(write_comparison(found, tmp_path / "page.html").read_text())
     assert all(name in page.words for name in runs)
@@ -206,7 +182,7 @@ def test_the_page_and_the_text(runs: dict[str, Path], tmp_path: Path) -> None:
     assert names == [f"{runs['normatch'].parent.name}/normatch", f"{tmp_path.name}/normatch"]
 
 
-def test_the_verb(runs: dict[str, Path], edited: Edited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(runs: Runs, edited: Edited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, other, out = str(runs["supervised"]), str(runs["normatch"]), tmp_path / "page.html"
     assert main(["compare", good, other, "--out", str(out)]) == 0
     Page(out.read_text())
