@@ -178,7 +178,6 @@ RUNS: list[tuple[str, str, Make | None]] = [
     ("suggest run --labels 0", "labels is 0", None),
     ("suggest run --out next.csv", "next.csv exists", file("next.csv")),
     ("report run", "run is not finished: continue it with normatch train --out run --resume", removed("result.json")),
-    ("report run --out x.pdf", "x.pdf", None),
     ("report run --json --out page.html", "leave out --json or --out", None),
     ("report run", "run/warnings.json", replaced("warnings.json", "5")),
     ("compare run run", "run is given twice", None),

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -149,7 +149,7 @@ def _verb(function: Callable[..., None]) -> Callable[[list[str]], None]:
 class TrainOptions:
     """What ``train`` takes besides the fields of the config."""
 
-    recipe: Positional[str | None] = None
+    recipe: Positional[Annotated[str | None, tyro.conf.arg(metavar="[RECIPE]")]] = None
     """The named run to start from: see `normatch list recipes`."""
     config: Path | None = None
     """The config.json of an earlier run, to repeat it; flags change it."""
@@ -167,7 +167,7 @@ class TrainOptions:
 class BenchOptions:
     """What ``bench`` takes besides the fields of the config."""
 
-    recipe: Positional[str | None] = None
+    recipe: Positional[Annotated[str | None, tyro.conf.arg(metavar="[RECIPE]")]] = None
     """The named run to time: see `normatch list recipes`."""
     config: Path | None = None
     """The config.json of a run, to time its steps; flags change it."""
@@ -354,14 +354,42 @@ def _or_skipped() -> Iterator[None]:
 # finished runs
 
 
+@dataclass(frozen=True)
+class DataOptions:
+    """Where the data of a finished run is now, and how to read it."""
+
+    data: str | None = None
+    """The folder, CSV manifest or .npz file that it was trained on, if it has moved since."""
+    unlabelled: Path | None = None
+    """The folder of more images without labels, if it has moved."""
+    data_root: Path | None = None
+    """Folder that holds the data sets' files, if it has moved."""
+    device: Device = "auto"
+    """Where to compute."""
+    cache: bool = True
+    """Keep decoded images for the next time: see normatch data cache."""
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[dict[str, Any]]:
+        """These options as arguments, with a progress bar for images that are decoded."""
+        from normatch.bars import decoding
+        from normatch.data import Reading
+        from normatch.training.run import Moved
+
+        with decoding() as on_decoded:
+            moved = Moved(self.data, self.unlabelled, self.data_root)
+            yield {"moved": moved, "device": self.device, "reading": Reading(self.cache, on_decoded)}
+
+
+DataFlags = Annotated[DataOptions, tyro.conf.arg(name="")]
+AS_TRAINED = DataOptions()
+RunFolder = Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+
+
 def _eval(
-    run: Positional[Path],
+    run: RunFolder,
     on: Literal["auto", "test", "validation"] = "auto",
-    data: str | None = None,
-    unlabelled: Path | None = None,
-    data_root: Path | None = None,
-    device: Device = "auto",
-    cache: bool = True,
+    where: DataFlags = AS_TRAINED,
     json: bool = False,
 ) -> None:
     """Score a finished run on its held-out images.
@@ -369,27 +397,18 @@ def _eval(
     Args:
         run: Folder of the run.
         on: Which images; auto is the test set or, if there is none, the validation images.
-        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
-        unlabelled: The folder of more images without labels, if it has moved.
-        data_root: Folder that holds the data sets' files, if it has moved.
-        device: Where to compute.
-        cache: Keep decoded images for the next time: see normatch data cache.
         json: Print one JSON object.
     """
-    from normatch.bars import decoding
-    from normatch.data import Reading
     from normatch.evaluate.held_out import describe, evaluate_run
-    from normatch.training.run import Moved
 
-    moved = Moved(data, unlabelled, data_root)
-    with decoding() as on_decoded:
-        report = evaluate_run(run, on=on, moved=moved, device=device, reading=Reading(cache, on_decoded))
+    with where.read() as how:
+        report = evaluate_run(run, on=on, **how)
     _say(jsonlib.dumps(report) if json else describe(report))
 
 
 def _predict(
-    run: Positional[Path],
-    inputs: Positional[tuple[Path, ...]],
+    run: RunFolder,
+    inputs: Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="INPUT [INPUT ...]")]],
     out: Path | None = None,
     on_bad_image: Literal["stop", "skip"] = "stop",
     batch: int | None = None,
@@ -420,16 +439,12 @@ def _predict(
 
 
 def _suggest(
-    run: Positional[Path],
+    run: RunFolder,
     labels: int = 20,
     out: Path | None = None,
     sheet: Path | None = None,
     seed: int = 0,
-    data: str | None = None,
-    unlabelled: Path | None = None,
-    data_root: Path | None = None,
-    device: Device = "auto",
-    cache: bool = True,
+    where: DataFlags = AS_TRAINED,
     force: bool = False,
 ) -> None:
     """Suggest what to label next: one image of each cluster that has no label yet, by what a run has learned.
@@ -441,27 +456,17 @@ def _suggest(
             to fill in, for train --labelled.
         sheet: Image file to write: the suggested images under the classes that the run predicts.
         seed: Draws the images to look at if there are more than 20,000, and the first clusters.
-        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
-        unlabelled: The folder of more images without labels, if it has moved.
-        data_root: Folder that holds the data sets' files, if it has moved.
-        device: Where to compute.
-        cache: Keep decoded images for the next time: see normatch data cache.
         force: Replace --out and --sheet if they exist.
     """
-    from normatch.bars import decoding
-    from normatch.data import Reading
     from normatch.evaluate.suggest import suggest_to
-    from normatch.training.run import Moved
 
-    moved = Moved(data, unlabelled, data_root)
-    with decoding() as on_decoded:
-        reading = Reading(cache, on_decoded)
-        said = suggest_to(run, labels, out, sheet, force=force, seed=seed, moved=moved, device=device, reading=reading)
+    with where.read() as how:
+        said = suggest_to(run, labels, out, sheet, force=force, seed=seed, **how)
     _say(said, sys.stderr if out is None else None)
 
 
 def _export(
-    run: Positional[Path], format: Literal["onnx", "torch"] = "onnx", out: Path | None = None, force: bool = False
+    run: RunFolder, format: Literal["onnx", "torch"] = "onnx", out: Path | None = None, force: bool = False
 ) -> None:
     """Turn a trained model, preprocessing included, into one ONNX or torch file.
 
@@ -477,13 +482,9 @@ def _export(
 
 
 def _report(
-    run: Positional[Path],
+    run: RunFolder,
     out: Path | None = None,
-    data: str | None = None,
-    unlabelled: Path | None = None,
-    data_root: Path | None = None,
-    device: Device = "auto",
-    cache: bool = True,
+    where: DataFlags = AS_TRAINED,
     force: bool = False,
     json: bool = False,
 ) -> None:
@@ -492,36 +493,30 @@ def _report(
     Args:
         run: Folder of the run.
         out: File to write; RUN/report.html by default.
-        data: The folder, CSV manifest or .npz file that it was trained on, if it has moved since.
-        unlabelled: The folder of more images without labels, if it has moved.
-        data_root: Folder that holds the data sets' files, if it has moved.
-        device: Where to compute.
-        cache: Keep decoded images for the next time: see normatch data cache.
         force: Replace --out if it exists, or the report of a run whose data cannot be read again.
         json: Print the numbers of the page as one JSON object instead.
     """
-    from normatch.data import Reading
     from normatch.report import next_steps, numbers_of, write_report
-    from normatch.training.run import Moved, Run
+    from normatch.training.run import Run
 
     if json and out is not None:
         raise UserError("--json prints the numbers and writes no page: leave out --json or --out")
-    how: dict[str, Any] = {
-        "moved": Moved(data, unlabelled, data_root),
-        "device": device,
-        "reading": Reading(cache),
-    }
-    if json:
-        print(jsonlib.dumps(numbers_of(run, **how)))
-    else:
+    with where.read() as how:
+        if json:
+            print(jsonlib.dumps(numbers_of(run, **how)))
+            return
         tell = functools.partial(_say, file=sys.stderr)
-        _say(str(write_report(run, out, **how, force=force, tell=tell)))
-        for step in next_steps(Run.open(run)):
-            tell(f"next: {step.command}")
+        page = write_report(run, out, **how, force=force, tell=tell)
+    _say(str(page))
+    for step in next_steps(Run.open(run)):
+        tell(f"next: {step.command}")
 
 
 def _compare(
-    runs: Positional[tuple[Path, ...]], out: Path | None = None, force: bool = False, json: bool = False
+    runs: Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]],
+    out: Path | None = None,
+    force: bool = False,
+    json: bool = False,
 ) -> None:
     """Put finished runs side by side: settings that differ, accuracies, who won on the same images.
 
