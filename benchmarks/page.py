@@ -263,8 +263,9 @@ published code, in float32, runs the first row's case at {PUBLISHED} steps/s; ou
 
 {markdown(rows)}
 
-A NorMatch step takes as many times the time of a FixMatch step: {ratios}. Since then cuDNN chooses the wide ResNets'
-convolutions by its heuristic, which saves memory and costs 1 to 3 %: 137 steps/s in `joint`, 185 in `shared`.
+The time of a NorMatch step over that of a FixMatch step: {ratios}. Since then cuDNN
+chooses the wide ResNets' convolutions by its heuristic, which saves memory and costs 1 to 3 %: 137 steps/s in `joint`,
+185 in `shared`.
 
 {made_on(report)}.
 

@@ -137,7 +137,7 @@ def test_another_data_set_can_stand_in(name: str) -> None:
     for trial in STUDIES[name].trials():
         here, there = trial.config(3), trial.config(3, None, "digits-40")
         assert (there.data, there.steps, there.seed) == ("digits", 600, 3)
-        assert (there.method, there.settings) == (here.method, here.settings)
+        assert (there.method, there.settings, there.backbone) == (here.method, here.settings, "small-wide")
 
 
 def test_a_name_means_one_thing_and_one_thing_has_one_name() -> None:
