@@ -23,6 +23,7 @@ def test_the_ends_of_wilsons_interval_reject_the_share_at_1_96_standard_errors(n
 def test_the_interval_of_a_mean_by_hand() -> None:
     half = 12.706204736 * math.sqrt(2) / math.sqrt(2)  # t of one degree of freedom, deviation √2 of 1 and 3
     assert mean_interval([1.0, 3.0]) == pytest.approx((2 - half, 2 + half))
+    assert mean_interval([1.1, 1.1, 1.1]) == pytest.approx((1.1, 1.1))
 
 
 @given(st.integers(0, 10_000), st.integers(1, 400))

@@ -67,11 +67,7 @@ def plain(table: Table) -> str:
     rows = [row[:-1] for row in _lines(table, "")]
     lines = [f"{table.study.title}{f', on {table.stand_in}' if table.stand_in else ''}", *aligned(rows)]
     if gains := table.gains():
-        lines += [
-            "",
-            f"over “{table.study.rows[0].name}”, label seed by label seed",
-            *aligned(_gain_lines(table, gains)),
-        ]
+        lines += ["", f"over “{table.study.rows[0].name}”, seed by seed", *aligned(_gain_lines(table, gains))]
     return "\n".join(lines)
 
 
@@ -134,7 +130,7 @@ def _gain_lines(table: Table, gains: Sequence[Gain]) -> list[list[str]]:
     several = len(table.study.columns) > 1
     lines = [["", *(["data, labels"] if several else []), "paper", "ours", "95 % confidence interval", "n", "steps"]]
     for gain in gains:
-        theirs = "–" if gain.paper is None or table.stand_in else signed(gain.paper)
+        theirs = "–" if gain.paper is None else signed(gain.paper)
         interval = "–" if gain.interval is None else " to ".join(map(signed, gain.interval))
         numbers = [theirs, signed(gain.mean), interval, str(len(gain.each)), f"{gain.steps:,}"]
         lines.append([gain.row, *([gain.column] if several else []), *numbers])

@@ -221,10 +221,6 @@ class Gain:
         """The 95 % confidence interval of the mean difference over all seeds, by Student's t."""
         return mean_interval(self.each) if len(self.each) > 1 else None
 
-    def to_json(self) -> dict[str, Any]:
-        """The gain, JSON-ready."""
-        return asdict(self) | {"mean": self.mean, "interval": self.interval}
-
 
 @dataclass(frozen=True)
 class Table:
@@ -260,7 +256,7 @@ class Table:
         """The gain of a row over another in a column, for each number of steps that both have, the longest first."""
         scores = [one.cells[column].paper.get("accuracy") for one in (row, over)]
         known = [score.value for score in scores if score is not None]
-        paper = known[0] - known[1] if len(known) == 2 else None
+        paper = known[0] - known[1] if len(known) == 2 and not self.stand_in else None
         bases = {answer.steps: answer for answer in self.answers(over.cells[column].trial)}
         for answer in self.answers(row.cells[column].trial):
             start = bases[answer.steps].by_seed() if answer.steps in bases else {}
@@ -280,7 +276,8 @@ class Table:
             for row in self.study.rows
             for column, cell in zip(self.study.columns, row.cells, strict=True)
         ]
-        return {"cells": cells, "gains": [gain.to_json() for gain in self.gains()]}
+        gains = [asdict(gain) | {"mean": gain.mean, "interval": gain.interval} for gain in self.gains()]
+        return {"cells": cells, "gains": gains}
 
     def _in_numbers(self, answer: Answer) -> dict[str, Any]:
         return {
