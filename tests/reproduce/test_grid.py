@@ -37,6 +37,17 @@ def test_a_plan_has_each_run_once_by_seed(tmp_path: Path) -> None:
     assert {run.config.steps for run in planned.runs} == {30}
     assert {run.whole for run in planned.runs} == {600}
     assert not (tmp_path / "runs").exists()
+    for wrong, said in (
+        ({"only": ["no-stop", "dropuot"]}, "no run is called dropuot"),
+        ({"only": [""]}, "no run is called ''"),
+        ({"seeds": [1, -2]}, "seeds are 1 -2"),
+    ):
+        with pytest.raises(UserError, match=said):
+            plan("all", data="digits", out=tmp_path, **wrong)
+    with pytest.raises(UserError, match="data is 'iris', which no recipe is for"):
+        plan("table1", data="iris")
+    with pytest.raises(UserError, match="table6 is about its own data and cannot be trained on digits"):
+        plan("table6", data="digits")
     only = plan("all", data="digits", only=("no-stop", "1e-7"), device="cpu", out=tmp_path)
     assert {run.name.rpartition("-seed")[0] for run in only.runs} == {
         "digits-40-no-stop-600",
