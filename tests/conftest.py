@@ -3,7 +3,6 @@
 import copy
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -71,12 +70,3 @@ def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: in
         step=torch.tensor(step),
         teacher=copy.deepcopy(method.model).eval().requires_grad_(False),
     )
-
-
-@pytest.fixture(scope="session")
-def shared_cifar10() -> Path:
-    """The real CIFAR-10 in its lossless form, beside a checkout of the project."""
-    path = Path(__file__).parents[2] / "shared" / "data" / "cifar10"
-    if not path.is_dir():
-        pytest.skip(f"real CIFAR-10 pixels are not at {path}")
-    return path

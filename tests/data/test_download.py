@@ -153,14 +153,6 @@ def test_interrupted_and_resumed(server: Server, tmp_path: Path, ranges: bool) -
     assert told[0] == (600_000 if ranges else 0)
 
 
-def test_a_complete_part_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
-    part = tmp_path / "thing" / "thing.bin.part"
-    part.parent.mkdir()
-    part.write_bytes(CONTENT)
-    get(source(server.url), tmp_path)
-    assert server.asked == [f"bytes={len(CONTENT)}-"]  # to which the server answers that nothing is left
-
-
 @pytest.mark.parametrize("extra", [b"", b"too long"])
 def test_a_part_that_is_complete_or_longer_than_the_file(server: Server, tmp_path: Path, extra: bytes) -> None:
     part = tmp_path / "thing" / "thing.bin.part"
@@ -197,12 +189,6 @@ def test_nothing_is_published_about_the_file(server: Server, tmp_path: Path) -> 
     assert path.read_bytes() == CONTENT
 
 
-def test_a_length_that_is_no_number_is_not_believed(server: Server, tmp_path: Path) -> None:
-    server.length = "many"
-    (path,) = get(source(server.url), tmp_path)
-    assert path.read_bytes() == CONTENT
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # urllib leaves a connection open
 @pytest.mark.parametrize("elsewhere", ["http://[", "ftp://127.0.0.1:9/thing.bin", "file:///thing.bin"])
 def test_a_server_that_sends_to_nowhere(server: Server, tmp_path: Path, elsewhere: str) -> None:
@@ -232,15 +218,6 @@ def test_not_found(server: Server, tmp_path: Path) -> None:
     message = complaint(source(url), tmp_path)
     assert "HTTP status 404" in message
     assert f"fetch {url} by hand and put it in {tmp_path / 'thing'}" in message
-
-
-def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    # Nothing listens on the port of discarded packets.
-    message = complaint(source("http://127.0.0.1:9/thing.bin"), tmp_path)
-    assert "cannot download http://127.0.0.1:9/thing.bin" in message
-    assert f"by hand and put it in {tmp_path / 'thing'}" in message
-    assert visible(tmp_path / "thing") == []
 
 
 def test_nothing_to_download(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from normatch.data import UNKNOWN, data_root, find_images, load_corpus
+from normatch.data import data_root, find_images, load_corpus
 from normatch.data.items import find_items
 from normatch.data.load import find_listings, passed_over
 from normatch.data.manifest import is_manifest, list_paths
@@ -197,6 +197,7 @@ def test_find_images(tmp_path: Path) -> None:
         ("path,name\na.png,cat\n", "has no column 'label'"),
         ("path,label,split\na.png,cat,Val\n", "line 2: the split is 'Val'; give train or test, or leave it empty"),
         ("path,label,split\na.png,cat,train\na.png,cat,test\n", "listed already on line 2 as 'train', now as 'test'"),
+        ("path,label\na.png,cat\n../{}/a.png,dog\n", "is listed already on line 2 as 'cat', now as 'dog'; delete one"),
         ("path,label,split,Split\na.png,cat,,test\n", "has 2 columns 'split': keep one of them"),
         ("path,label, label\na.png,cat,dog\n", "has 2 columns 'label': keep one of them"),
         ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', which is not read: call it 'split' if it says"),
@@ -218,25 +219,37 @@ def test_find_images(tmp_path: Path) -> None:
 def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> None:
     save_png(tmp_path / "a.png", random_bytes(9, 9, 3))
     path = tmp_path / "list.csv"
-    path.write_text(text)
+    path.write_text(text.format(tmp_path.name))
     message = complaint(path)
     assert expected in message
     assert str(path) in message
 
 
-def test_the_unnamed_index_that_pandas_writes_does_no_harm(tmp_path: Path) -> None:
-    save_png(tmp_path / "a.png", random_bytes(8, 8, 3))
-    (tmp_path / "list.csv").write_text(",path,label\n0,a.png,cat\n")
-    assert load_corpus(str(tmp_path / "list.csv")).train.classes == ("cat",)
-
-
-def test_empty_lines_of_a_manifest_do_no_harm(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        save_png(tmp_path / name, random_bytes(8, 8, 3))
-    (tmp_path / "list.csv").write_text("path,label\na.png,cat\n,\n\nb.png,dog\n , \n,,,\n")
-    train = load_corpus(str(tmp_path / "list.csv")).train
-    assert train.files is not None
-    assert (train.files.tolist(), train.classes) == (["a.png", "b.png"], ("cat", "dog"))
+@pytest.mark.parametrize(
+    ("text", "classes", "labels", "tested"),
+    [
+        ("path,label\na.png,cat\n,\n\nb.png,dog\n , \n,,,\n", "cat dog", [0, 1], []),  # as spreadsheets write
+        (",path,label\n0,a.png,cat\n1,b.png,\n", "cat", [0, -1], []),  # the unnamed index of pandas
+        ("path, label\na.png,cat,\nb.png, dog\n", "cat dog", [0, 1], []),
+        ('path, label\n"c, d.png", "cat"\n"b.png", "dog"\n"a.png", ""\n', "cat dog", [0, 1, -1], []),
+        ("path,label\na.png, 1.0 \nb.png,1\nc.png,none\ne.png,naan\n", "1 1.0 naan none", [1, 0, 3, 2], []),
+        (
+            "path, Split,label\na.png,train,cat\nb.png, TEST,cat\nc.png,test,dog\ne.png,,dog\n",
+            "cat dog",
+            [0, 1],
+            [0, 1],
+        ),
+    ],
+)
+def test_manifests(tmp_path: Path, text: str, classes: str, labels: list[int], tested: list[int]) -> None:
+    for name in ("a", "b", "c", "c, d", "e"):
+        save_png(tmp_path / f"{name}.png", random_bytes(9, 9, 3))
+    path = tmp_path / "list.csv"
+    path.write_text(text)
+    corpus = load_corpus(str(path))
+    assert (corpus.train.classes, corpus.train.labels.tolist()) == (tuple(classes.split()), labels)
+    assert (corpus.test.labels.tolist() if corpus.test else []) == tested
+    assert len(list_paths(path)) == len(labels) + len(tested), "predictions are of all"
 
 
 def test_files_of_a_manifest_are_called_by_their_way_from_its_folder(
@@ -255,47 +268,6 @@ def test_files_of_a_manifest_are_called_by_their_way_from_its_folder(
     files = load_corpus("list.csv").train.files
     assert files is not None
     assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
-
-
-def test_blanks_round_the_names_of_columns_and_empty_ones_at_the_end_do_no_harm(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        save_png(tmp_path / name, random_bytes(8, 8, 3))
-    (tmp_path / "list.csv").write_text("path, label\na.png,cat,\nb.png, dog\n")
-    corpus = load_corpus(str(tmp_path / "list.csv"))
-    assert corpus.train.classes == ("cat", "dog")
-
-
-def test_a_manifest_may_say_what_to_test_on(tmp_path: Path) -> None:
-    images = random_bytes(6, 8, 8, 3)
-    splits = ["train", "", " TEST", "test", "Train ", ""]
-    for i, image in enumerate(images):
-        save_png(tmp_path / f"{i}.png", image)
-    rows = [f"{i}.png,{split},{'cat' if i % 2 else 'dog'}\n" for i, split in enumerate(splits)]
-    (tmp_path / "list.csv").write_text(f"path, Split,label\n{''.join(rows)}")
-    corpus = load_corpus(str(tmp_path / "list.csv"))
-    assert corpus.test is not None
-    assert corpus.test.files is not None
-    assert corpus.test.files.tolist() == ["2.png", "3.png"]
-    assert corpus.test.labels.tolist() == [1, 0]
-    assert corpus.train.labels.tolist() == [1, 0, 1, 0]
-    np.testing.assert_array_equal(corpus.test.inputs, images[2:4])
-
-
-def test_a_manifest_to_predict_may_divide_its_rows(tmp_path: Path) -> None:
-    save_png(tmp_path / "a.png", random_bytes(9, 9, 3))
-    (tmp_path / "list.csv").write_text("path,label,split\na.png,cat,test\n")
-    assert list_paths(tmp_path / "list.csv") == [tmp_path / "a.png"]
-
-
-def test_labels_of_a_manifest_are_names(tmp_path: Path) -> None:
-    labels = ["0", "1", "1.0", "none", "naan", ""]
-    for i in range(len(labels)):
-        save_png(tmp_path / f"{i}.png", random_bytes(9, 9, 3))
-    rows = [f"{i}.png, {label} \n" for i, label in enumerate(labels)]
-    (tmp_path / "list.csv").write_text(f"path,label\n{''.join(rows)}")
-    train = load_corpus(str(tmp_path / "list.csv")).train
-    assert train.classes == ("0", "1", "1.0", "naan", "none")
-    assert train.labels.tolist() == [0, 1, 2, 4, 3, -1]
 
 
 @pytest.mark.parametrize("name", ["list.csv", "data.npz", "a.png", "a.npy"])
@@ -392,20 +364,3 @@ def test_arrays_that_are_no_test_set_are_passed_over(tmp_path: Path) -> None:
     x, labels = np.zeros((6, 4), np.float32), np.arange(6) % 2
     np.savez(tmp_path / "x.npz", x=x, y=labels, values=x, latest=x, valid=labels, val_score=np.float32(0.5))
     assert len(load_corpus(str(tmp_path / "x.npz")).train) == 6
-
-
-def test_blanks_before_quotes_are_no_part_of_a_value(tmp_path: Path) -> None:
-    """The quotes would be, and an empty label in quotes a class."""
-    for name in ("1, 2.png", "b.png", "c.png"):
-        save_png(tmp_path / name, random_bytes(9, 9, 3))
-    (tmp_path / "list.csv").write_text('path, label\n"1, 2.png", "cat"\n"b.png", "dog"\n"c.png", ""\n')
-    train = load_corpus(str(tmp_path / "list.csv")).train
-    assert train.classes == ("cat", "dog")
-    assert train.labels.tolist() == [0, 1, UNKNOWN]
-
-
-def test_a_picture_is_listed_once_however_its_path_is_written(tmp_path: Path) -> None:
-    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
-    for other in ("ape/../ape/1.png", tmp_path / "ape" / "1.png"):
-        (tmp_path / "list.csv").write_text(f"path,label\nape/1.png,cat\n{other},dog\n")
-        assert "is listed already on line 2 as 'cat', now as 'dog'; delete one" in complaint(tmp_path / "list.csv")

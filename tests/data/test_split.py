@@ -11,14 +11,12 @@ from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.load import load_corpus
 from normatch.data.split import (
     Split,
-    describe_skew,
     draw_split,
     hold_out,
     how_to_test,
     label_counts,
     skewed,
     stratified,
-    too_few,
 )
 from normatch.errors import UserError
 
@@ -42,12 +40,6 @@ def test_golden_values() -> None:
     split = draw_split(BALANCED, 8, seed=1, validation=0.1)
     assert split.labelled.tolist() == [2, 4, 29, 38, 39, 43, 45, 52]
     assert split.validation.tolist() == [13, 14, 30, 35, 49, 63, 68, 76]
-
-
-def test_as_many_of_each_class() -> None:
-    split = draw_split(BALANCED, 12, seed=3)
-    assert np.bincount(BALANCED.train.labels[split.labelled]).tolist() == [3, 3, 3, 3]
-    assert split.labelled.dtype == np.int64
 
 
 def test_all_labels() -> None:
@@ -137,13 +129,6 @@ def test_named_items() -> None:
         draw(0, 1, 6)
     with pytest.raises(UserError, match="labelled has position 7: give those from 0 to 6"):
         draw(0, 1, 7)
-
-
-def test_fold_without_the_held_out() -> None:
-    data = corpus([0, 1] * 20, 2, folds=(list(range(40)),))
-    split = draw_split(data, None, 0, fold=0, validation=0.25)
-    assert len(split.validation) == 10
-    assert sorted([*split.labelled, *split.validation]) == list(range(40))
 
 
 def test_a_fold_whose_only_sample_of_a_class_is_set_aside() -> None:
@@ -300,13 +285,6 @@ def test_random_labels_of_balanced_classes_are_rarely_skewed() -> None:
     uneven = [counts for counts in drawn if max(counts) >= 3 * min(counts)]
     assert len(uneven) > 250, "their ratio alone says nothing"
     assert sum(map(skewed, drawn)) < 40
-
-
-def test_remarks_need_a_reason() -> None:
-    assert describe_skew({"cat": 9, "dog": 4}) is None
-    assert describe_skew({"cat": 9}) is None
-    assert too_few({"cat": 9, "dog": 5}) is None
-    assert too_few({"cat": 9, "dog": 1}) == "dog has 1 labelled sample: too few to hold some out for testing"
 
 
 def test_unlabelled_items_are_not_counted() -> None:
