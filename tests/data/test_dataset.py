@@ -43,8 +43,8 @@ def test_feature_vectors_are_finite(odd: float) -> None:
 @pytest.mark.parametrize(
     ("classes", "said"),
     [
-        (("cat", "eel", "dog"), "class 1 of data set 'pets' is 'dog' among the items to train on, but 'eel' among"),
-        (("cat", "dog"), "class 2 of data set 'pets' is 'eel' among the items to train on, but None among"),
+        (("cat", "eel", "dog"), "class 1 of data set 'pets' is 'dog' among the samples to train on, but 'eel' among"),
+        (("cat", "dog"), "class 2 of data set 'pets' is 'eel' among the samples to train on, but None among"),
     ],
 )
 def test_training_and_test_items_have_the_same_classes(classes: tuple[str, ...], said: str) -> None:

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from normatch.data import data_root, find_images, load_corpus
-from normatch.data.items import find_items
 from normatch.data.load import find_listings, passed_over
 from normatch.data.manifest import is_manifest, list_paths
+from normatch.data.samples import find_samples
 from normatch.errors import UserError
 from tests.data.original_formats import (
     DIGITS,
@@ -276,7 +276,7 @@ def test_pipes_are_refused(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     assert complaint(tmp_path / name).startswith(f"data is '{tmp_path / name}': give a folder of images, a .csv file")
     with pytest.raises(UserError, match=r"no such file or folder|is not a regular file"):
-        find_items([tmp_path / name], (), (3, 8, 8))
+        find_samples([tmp_path / name], (), (3, 8, 8))
     assert not is_manifest(tmp_path / name)
 
 
@@ -291,7 +291,7 @@ def test_an_array_that_claims_more_than_there_is_memory(tmp_path: Path) -> None:
     (tmp_path / "data.npy").write_bytes(header.getvalue())
     for name in ("data.npy", "data.npz"):
         with pytest.raises(UserError, match="cannot read"):
-            find_items([tmp_path / name], (), (1, 1 << 20, 1))
+            find_samples([tmp_path / name], (), (1, 1 << 20, 1))
 
 
 def test_a_manifest_that_is_not_text(tmp_path: Path) -> None:

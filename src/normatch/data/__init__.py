@@ -1,6 +1,6 @@
-"""Data: readers of original files, folders and arrays; which items are labelled; which items each step draws.
+"""Data: readers of original files, folders and arrays; which samples are labelled; which samples each step draws.
 
-``load_corpus`` reads a :class:`Corpus`, ``draw_split`` chooses the labelled items, :class:`Pool` puts the items on the
+``load_corpus`` reads a :class:`Corpus`, ``draw_split`` chooses the labelled samples, :class:`Pool` puts all on the
 device (:class:`HostPool` leaves them in host memory) and :class:`Stream` determines which of them each step draws.
 """
 
@@ -8,9 +8,9 @@ from normatch.data.dataset import UNKNOWN, Corpus, Dataset, digest
 from normatch.data.download import get
 from normatch.data.folder import find_images
 from normatch.data.images import OnBad, Reading
-from normatch.data.items import Files, Items, Rows, find_items
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import HostPool, Pool, Stream
+from normatch.data.samples import Files, Rows, Samples, find_samples
 from normatch.data.source import Archive, MissingFiles, Source, pick, sources
 from normatch.data.split import Split, draw_split, hold_out
 
@@ -21,12 +21,12 @@ __all__ = [
     "Dataset",
     "Files",
     "HostPool",
-    "Items",
     "MissingFiles",
     "OnBad",
     "Pool",
     "Reading",
     "Rows",
+    "Samples",
     "Source",
     "Split",
     "Stream",
@@ -34,7 +34,7 @@ __all__ = [
     "digest",
     "draw_split",
     "find_images",
-    "find_items",
+    "find_samples",
     "get",
     "hold_out",
     "load_corpus",

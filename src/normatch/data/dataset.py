@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNKNOWN = -1
-"""The label of an item whose class is not known, as in scikit-learn."""
+"""The label of a sample whose class is not known, as in scikit-learn."""
 
 SETS = ("test", "val", "valid", "validation")
 """Usual names of a set of pictures to test on, which a class hardly has."""
@@ -115,7 +115,7 @@ def pieces(inputs: Inputs) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Items and their labels.
+    """Samples and their labels.
 
     ``inputs`` are uint8 images (N, H, W, C) with one or three channels, or float32 feature vectors (N, D);
     ``labels`` are int64 (N,), :data:`UNKNOWN` where the class is not known.
@@ -125,7 +125,7 @@ class Dataset:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     files: NDArray[np.object_] | None = None
-    """(N,) each item's file, relative to the data's folder or else absolute; None if items are not files."""
+    """(N,) each sample's file, relative to the data's folder or else absolute; None if samples are not files."""
 
     def __post_init__(self) -> None:
         shape = self.inputs.shape
@@ -173,7 +173,7 @@ class Dataset:
         return channels, height, width
 
     def subset(self, at: NDArray[np.int64]) -> "Dataset":
-        """The items at the positions ``at``, in that order."""
+        """The samples at the positions ``at``, in that order."""
         return self._with(self.inputs[at], at)
 
     def view(self, at: NDArray[np.int64]) -> "Dataset":
@@ -187,7 +187,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A whole data set: items to train on, held-out items, and the labelled subsets its authors prescribe."""
+    """A whole data set: samples to train on, held-out samples, and the labelled subsets its authors prescribe."""
 
     name: str
     train: Dataset
@@ -197,7 +197,7 @@ class Corpus:
     skipped: tuple[str, ...] = ()
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
-    """Facts about the image files (:data:`normatch.data.images.FACTS`), training items first."""
+    """Facts about the image files (:data:`normatch.data.images.FACTS`), training samples first."""
     added_labels: Mapping[int, str] = field(default_factory=dict)
     """The classes of training samples, by position, whose labels are not in the data but in label files."""
 
@@ -207,7 +207,7 @@ class Corpus:
         for number, (one, other) in enumerate(zip_longest(self.train.classes, self.test.classes)):
             if one != other:
                 raise UserError(
-                    f"class {number} of data set {self.name!r} is {one!r} among the items to train on, but {other!r} "
+                    f"class {number} of data set {self.name!r} is {one!r} among the samples to train on, but {other!r} "
                     "among those to test on: give both the same classes in the same order"
                 )
         if self.test.shape != self.train.shape:
@@ -224,7 +224,7 @@ class Corpus:
 
     @property
     def is_testable(self) -> bool:
-        """Whether it has test items with a label: others give no accuracy."""
+        """Whether it has test samples with a label: others give no accuracy."""
         return self.test is not None and bool((self.test.labels != UNKNOWN).any())
 
 
@@ -257,7 +257,7 @@ def doubtful_names(classes: Iterable[str]) -> list[str]:
     >>> doubtful_names(["cat", "dog", "Val"])
     ["'Val' is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"]
     >>> doubtful_names(["cat", "dog", "Unknown"])
-    ["'Unknown' is read as a class: if it says that the class is not known, leave these items without a label"]
+    ["'Unknown' is read as a class: if it says that the class is not known, leave these samples without a label"]
     """
     groups: dict[str, list[str]] = {}
     for name in sorted(classes):
@@ -270,7 +270,7 @@ def doubtful_names(classes: Iterable[str]) -> list[str]:
     ]
     doubts = {
         SETS: "if its pictures are to test on, sort them into test/<class> beside train/<class>",
-        NOTHING: "if it says that the class is not known, leave these items without a label",
+        NOTHING: "if it says that the class is not known, leave these samples without a label",
     }
     mistaken = [
         f"{name!r} is read as a class: {doubt}"

@@ -145,7 +145,7 @@ def _resized(corpus: Corpus, size: int | None) -> Corpus:
 
 
 def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> Corpus:
-    """The corpus plus the images of a folder, decoded to its size and channels, as unlabelled training items."""
+    """The corpus plus the images of a folder, decoded to its size and channels, as unlabelled training samples."""
     train = corpus.train
     if not train.is_images:
         raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")

@@ -47,7 +47,7 @@ class Pool:
         return self.inputs.index_select(0, index)
 
     def subset(self, indices: Indices) -> "Pool":
-        """A pool of the items at ``indices``, in that order."""
+        """A pool of the samples at ``indices``, in that order."""
         index = torch.as_tensor(indices, dtype=torch.int64).to(self.device)
         part = copy(self)
         part.inputs, part.labels = self.gather(index), self.labels.index_select(0, index)
@@ -75,7 +75,7 @@ class HostPool:
         return self.labels.device
 
     def subset(self, indices: Indices) -> "HostPool":
-        """A pool of the items at ``indices``, in that order, which shares the inputs' memory."""
+        """A pool of the samples at ``indices``, in that order, which shares the inputs' memory."""
         index = torch.as_tensor(indices, dtype=torch.int64).cpu()
         part = copy(self)
         part.inputs = self.inputs.at(index.numpy())
@@ -84,7 +84,7 @@ class HostPool:
 
 
 class Stream:
-    """Draws ``batch`` positions of ``range(n)`` per step; each item comes once before any comes again.
+    """Draws ``batch`` positions of ``range(n)`` per step; each sample comes once before any comes again.
 
     It has no state but a cache, so a resumed run draws what the stopped one would have drawn. Epochs need not end with
     a batch: a batch may contain the end of one epoch and the start of the next, or span several.
@@ -95,12 +95,12 @@ class Stream:
 
     def __init__(self, n: int, batch: int, seed: int, name: str) -> None:
         if n < 1 or batch < 1:
-            raise UserError(f"stream {name!r} draws {batch} of {n} items a step: both must be at least 1")
+            raise UserError(f"stream {name!r} draws {batch} of {n} samples a step: both must be at least 1")
         self.n, self.batch, self.seed, self.name = n, batch, seed, name
         self._recent: dict[int, NDArray[np.int64]] = {}
 
     def rows(self, start: int, count: int) -> torch.Tensor:
-        """The items of steps ``start`` to ``start + count - 1``: int64 (count, batch)."""
+        """The samples of steps ``start`` to ``start + count - 1``: int64 (count, batch)."""
         if count < 1:
             return torch.empty(0, self.batch, dtype=torch.int64)
         first, last = start * self.batch, (start + count) * self.batch

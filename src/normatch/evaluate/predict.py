@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.bars import counting
-from normatch.data import UNKNOWN, Files, Items, OnBad, Rows, find_images, find_items
+from normatch.data import UNKNOWN, Files, OnBad, Rows, Samples, find_images, find_samples
 from normatch.data.dataset import Selected
 from normatch.data.folder import find_ignored, say_ignored
 from normatch.data.images.decode import fit_upright
@@ -121,7 +121,7 @@ class Predictor:
         """
         return [row for rows in self.stream(self._items(inputs, on_bad), batch) for row in rows]
 
-    def stream(self, items: Items, batch: int | None = None) -> Iterator[list[Prediction]]:
+    def stream(self, items: Samples, batch: int | None = None) -> Iterator[list[Prediction]]:
         """The predictions for the items, batch by batch."""
         for names, x in self._batches(items, batch):
             with torch.inference_mode():
@@ -145,7 +145,7 @@ class Predictor:
             parts = [function(x).float().cpu() for _, x in self._batches(self._items(inputs), batch)]
         return torch.cat([torch.empty(0, width), *parts]).numpy()
 
-    def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Items:
+    def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Samples:
         shape = self.model.spec.shape
         if isinstance(inputs, np.ndarray | Selected):
             return Rows(inputs, shape)
@@ -169,7 +169,7 @@ class Predictor:
             raise UserError("inputs hold paths and images: give only one of the two")
         return Rows(np.stack(pictures), shape) if pictures else Files(paths, shape, on_bad)
 
-    def _batches(self, items: Items, batch: int | None) -> Iterator[tuple[Sequence[str | int], Tensor]]:
+    def _batches(self, items: Samples, batch: int | None) -> Iterator[tuple[Sequence[str | int], Tensor]]:
         """Batches of names and inputs, on the model's device and in its layout."""
         batch = batch_for(self.model.spec.shape, MOST) if batch is None else batch
         if batch < 1:
@@ -202,7 +202,7 @@ def predict_to(
     if out is not None:
         must_be_a_table(out, force=force)
     model = load(run, device, calibrated=calibrated)
-    items = find_items(inputs, sys.stdin, model.model.spec.shape, on_bad)
+    items = find_samples(inputs, sys.stdin, model.model.spec.shape, on_bad)
     row_of = attrgetter(*model.fields)
     done = 0
     with table(out, [items.column, *model.fields[1:]]) as write, counting("predict", len(items)) as progress:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from normatch.data.images import many
 from normatch.data.images.decode import Form, Header, open_upright
-from normatch.data.items import Files, Rows, find_items
+from normatch.data.samples import Files, Rows, find_samples
 from normatch.errors import UserError
 from tests.data.original_formats import random_bytes
 
@@ -105,54 +105,54 @@ def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "keras.npz", x_train=images, x_test=images[:1], y_test=np.arange(1))
     np.savez(tmp_path / "test.npz", x_test=images, y_test=np.arange(4))
     for name in ("a.npy", "a.npz", "one.npz", "keras.npz", "test.npz"):
-        items = find_items([tmp_path / name], [], SHAPE)
+        items = find_samples([tmp_path / name], [], SHAPE)
         assert (items.column, len(items)) == ("item", 4)
         np.testing.assert_array_equal(next(items.batches(9)).inputs, images)
     folder = pictures[0].parent
-    assert len(find_items([folder, pictures[0]], [], SHAPE)) == 6
-    listed = find_items([Path("-")], [f"{pictures[3]}\n", "\n", f"{pictures[1]}\n"], SHAPE)
+    assert len(find_samples([folder, pictures[0]], [], SHAPE)) == 6
+    listed = find_samples([Path("-")], [f"{pictures[3]}\n", "\n", f"{pictures[1]}\n"], SHAPE)
     assert [name for portion in listed.batches(9) for name in portion.names] == [str(pictures[3]), str(pictures[1])]
     spaced = pictures[0].with_name(" 1 .png")
     spaced.write_bytes(pictures[0].read_bytes())
-    (portion,) = find_items([Path("-")], [f"{spaced}\r\n"], SHAPE).batches(9)
+    (portion,) = find_samples([Path("-")], [f"{spaced}\r\n"], SHAPE).batches(9)
     assert portion.names == [str(spaced)]
     with pytest.raises(UserError, match=r"two\.npz has a, b: it must have 'images' \(or 'x', 'x_train', 'x_test'\)"):
-        find_items([tmp_path / "two.npz"], [], SHAPE)
+        find_samples([tmp_path / "two.npz"], [], SHAPE)
     with pytest.raises(UserError, match=r"a\.npy is given with other inputs: predict one array at a time"):
-        find_items([tmp_path / "a.npy", folder], [], SHAPE)
+        find_samples([tmp_path / "a.npy", folder], [], SHAPE)
     for empty in ([], [Path("-")]):
         with pytest.raises(UserError, match="nothing to predict"):
-            find_items(empty, ["\n"], SHAPE)
+            find_samples(empty, ["\n"], SHAPE)
 
 
 def test_a_csv_file_lists_images(pictures: list[Path]) -> None:
     folder = pictures[0].parent
     listing = folder / "some.csv"
     listing.write_text(f"label,path\ncat,{pictures[2].name}\n,{pictures[0]}\n", encoding="utf-8")
-    items = find_items([listing, pictures[1]], [], SHAPE)
+    items = find_samples([listing, pictures[1]], [], SHAPE)
     names = [name for portion in items.batches(9) for name in portion.names]
     assert names == [str(pictures[i]) for i in (2, 0, 1)]
     listing.write_text(f"path\n{pictures[0].name}\nlost.png\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"some\.csv, line 3: no such file: .*lost\.png; paths are relative to the CSV"):
-        find_items([listing], [], SHAPE)
-    items = find_items([listing], [], SHAPE, on_bad="skip")
+        find_samples([listing], [], SHAPE)
+    items = find_samples([listing], [], SHAPE, on_bad="skip")
     assert [len(portion.names) for portion in items.batches(9)] == [1]
     assert "lost.png" in items.skipped[0]
     listing.write_text("file\n1.png\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"has no column 'path': its first line is 'file' and must be path$"):
-        find_items([listing], [], SHAPE)
+        find_samples([listing], [], SHAPE)
     listing.write_text("path\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"lists no images: add lines such as cats/1\.png$"):
-        find_items([listing], [], SHAPE)
+        find_samples([listing], [], SHAPE)
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
 def test_damaged_arrays_are_named(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     with pytest.raises(UserError, match=f"no such file or folder: {path}"):
-        find_items([path], [], SHAPE)
+        find_samples([path], [], SHAPE)
     for content in (b"", b"<html>", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"):
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"cannot read {path}|{path} is not an .npz file, or is damaged") as caught:
-            find_items([path], [], SHAPE)
+            find_samples([path], [], SHAPE)
         assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from normatch.data.images import Channels, OnBad, decode_batches
 from normatch.data.manifest import list_paths
 from normatch.errors import UserError, reason
 
-__all__ = ["Files", "Items", "Portion", "Rows", "find_items"]
+__all__ = ["Files", "Portion", "Rows", "Samples", "find_samples"]
 
 Shape = tuple[int, ...]
 
@@ -26,7 +26,7 @@ class Portion(NamedTuple):
     inputs: NDArray[Any]
 
 
-class Items(Protocol):
+class Samples(Protocol):
     """Samples to predict, all of the shape that the model takes."""
 
     column: str
@@ -105,7 +105,7 @@ class Rows:
             yield Portion(range(start, start + len(rows)), rows)
 
 
-def find_items(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_bad: OnBad = "stop") -> Items:
+def find_samples(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_bad: OnBad = "stop") -> Samples:
     """Image files, all images of folders, those that CSV files list, or the rows of one ``.npy`` or ``.npz`` file.
 
     The place ``-`` stands for the paths in ``listed``, one per line.
