@@ -101,7 +101,6 @@ COMMANDS: list[tuple[str, str]] = [
     ("train --augment.pad 99", "augment.pad is 99"),
     ("train --augment.mask 0.1 --device cpu", "augment.mask is 0.1, which is for feature"),
     ("train --method supervised --augment.ops 3 --device cpu", "augment.ops is 3, which is for strong views"),
-    ("train --backbone quick-resnet --method supervised --batch 1", "batch is 1"),
     ("train --minutes -3", "minutes is -3.0: give a number of minutes"),
     ("train --minutes 1e300", "minutes is 1e+300: give a number of minutes"),
     ("train --minutes 3 --steps 9", "give one of them"),

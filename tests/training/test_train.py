@@ -560,7 +560,7 @@ def test_too_little_memory_is_said_in_a_line(
         raise error
 
     monkeypatch.setattr(Step, "__call__", step)
-    with pytest.raises(UserError, match="too little memory for batch 8 with ratio 2: lower --batch, --ratio or"):
+    with pytest.raises(UserError, match="batch is 8 and ratio 2, too many for the memory: lower --batch, --ratio or"):
         train(tiny_config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -14,7 +14,7 @@ from normatch.evaluate.metrics import scores
 from normatch.evaluate.predict import load
 from normatch.significance import describe_accuracy
 from normatch.text import on_one_line
-from normatch.training.job import open_corpus, with_test_set
+from normatch.training.job import corpus_of
 from normatch.training.predictions import PREDICTIONS, HeldOutPredictions, read_predictions
 from normatch.training.run import STAYED, Moved, Run
 
@@ -68,10 +68,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """The scores of the averaged weights, without calibration, on held-out samples of the run's data."""
     run = Run.open(path)
-    config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device, calibrated=False)
-    corpus = with_test_set(config, open_corpus(config, reading), run)
-    run.must_be_its_data(corpus)
+    corpus = corpus_of(run, moved, reading)
     which, _, samples = held_out(run, corpus, on)
     return {"evaluated_on": which} | scores(model.predict_proba(samples.inputs), samples.labels, samples.classes)
 

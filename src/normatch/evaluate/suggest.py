@@ -22,7 +22,7 @@ from normatch.evaluate.predict import load, must_be_a_table, table
 from normatch.nets.model import Model, features
 from normatch.seeding import derive, sample
 from normatch.text import counted
-from normatch.training.job import open_corpus, with_test_set
+from normatch.training.job import corpus_of
 from normatch.training.run import STAYED, Moved, Run
 
 __all__ = ["Suggestion", "Suggestions", "suggest", "suggest_to", "unlabelled_clusters"]
@@ -86,10 +86,8 @@ def suggest(
     if labels < 1:
         raise UserError(f"labels is {labels}: give the number of samples to suggest, at least 1")
     run = Run.open(Path(path))
-    config = moved.applied_to(run.config.replace(device=device))
     model = load(path, device)
-    corpus = with_test_set(config, open_corpus(config, reading), run)
-    run.must_be_its_data(corpus)
+    corpus = corpus_of(run, moved, reading)
     labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
     if not len(free):
         raise UserError(f"{path} has no sample without a label: add some to the data, and train again")

@@ -25,7 +25,7 @@ from normatch.methods import methods
 from normatch.nets.model import Model, features, load_model
 from normatch.seeding import sample
 from normatch.significance import wilson_interval
-from normatch.training.job import open_corpus, with_test_set
+from normatch.training.job import corpus_of
 from normatch.training.predictions import HeldOutPredictions
 from normatch.training.run import STAYED, Moved, Run
 
@@ -108,9 +108,7 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     model = load_model(path).to(device_of(device))
     scored = read_held_out(run, model.spec.classes)
     try:
-        today = moved.applied_to(config.replace(device=device))
-        corpus = with_test_set(today, open_corpus(today, reading), run)
-        run.must_be_its_data(corpus)
+        corpus = corpus_of(run, moved, reading)
         held, validation, unlabelled = _predict_all(run, corpus, model)
     except (UserError, OSError) as error:
         if moved != STAYED or isinstance(error, CacheError):

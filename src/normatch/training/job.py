@@ -1,7 +1,6 @@
 """Prepare a config for training: read data, draw labels, build the method. Errors are raised here, before a folder is
 made."""
 
-import copy
 from collections import Counter
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out,
 from normatch.data.dataset import Inputs, pieces
 from normatch.data.images import DEFAULT, SIZES
 from normatch.errors import UserError
-from normatch.methods import Batch, Method, Task, methods
+from normatch.methods import Method, Task, methods
 from normatch.nets import find_backbone, suitable_backbone
 from normatch.nets.model import Model, ModelSpec
 from normatch.seeding import derive
@@ -133,7 +132,6 @@ def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None =
             model.backbone.load_pretrained()
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
-    _must_take_its_batch(method, config)
     kinds = {*method.views.labelled, *method.views.unlabelled}
     for kind in kinds:
         check_view(kind)
@@ -171,35 +169,6 @@ def _must_be_trained(method: Method, config: Config) -> None:
             f"optim.muon is {config.optim.muon}, but method {config.method!r} gives Muon nothing to train with "
             f"backbone {method.model.spec.backbone!r}, such as convolutions: set it to 0"
         )
-
-
-def _must_take_its_batch(method: Method, config: Config) -> None:
-    """Raise UserError if batch norm would see a single value, which only a batch of 1 can make it do.
-
-    Which views pass together is up to the method, so a copy of it takes a batch of blank items.
-    """
-    if config.batch > 1:
-        return
-    trial = copy.deepcopy(method).train()
-    shape = method.model.spec.shape
-    kind = torch.uint8 if len(shape) == 3 else torch.float32
-    labelled, unlabelled = torch.zeros(1, *shape, dtype=kind), torch.zeros(config.ratio, *shape, dtype=kind)
-    batch = Batch(
-        labelled=(labelled,) * len(method.views.labelled),
-        labels=torch.zeros(1, dtype=torch.int64),
-        unlabelled=(unlabelled,) * len(method.views.unlabelled),
-        positions=torch.zeros(config.ratio if method.views.unlabelled else 0, dtype=torch.int64),
-        step=torch.zeros((), dtype=torch.int64),
-        teacher=copy.deepcopy(method.model).eval(),
-    )
-    try:
-        with torch.no_grad(), torch.random.fork_rng([]):
-            trial(batch)
-    except ValueError as error:
-        raise UserError(
-            f"batch is 1 and ratio {config.ratio}, which method {config.method!r} on backbone "
-            f"{method.model.spec.backbone!r} cannot take ({error}): give more"
-        ) from error
 
 
 def _model_spec(

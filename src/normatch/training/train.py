@@ -130,11 +130,8 @@ def _train(
         except Exception as error:
             if new and (loop is None or not loop.step.done):
                 shutil.rmtree(run.path, ignore_errors=True)
-            if _is_lack_of_memory(error):
-                raise UserError(
-                    f"there is too little memory for batch {job.config.batch} with ratio {job.config.ratio}: lower "
-                    "--batch, --ratio or --image-size"
-                ) from error
+            if (remedy := _remedy(error, job.config)) is not None:
+                raise UserError(remedy) from error
             raise
         _finish(run, loop)
 
@@ -166,9 +163,17 @@ def _stopped_by_signals(run: Run) -> Iterator[threading.Event]:
             signal.signal(number, before[number])
 
 
-def _is_lack_of_memory(error: Exception) -> bool:
-    """torch has a type for it on a GPU only."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+def _remedy(error: Exception, config: Config) -> str | None:
+    """What to say if the batch is too large for the memory, or too small for batch norm.
+
+    torch has a type for the first on a GPU only, and none for the second.
+    """
+    sizes = f"batch is {config.batch} and ratio {config.ratio}"
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error):
+        return f"{sizes}, too many for the memory: lower --batch, --ratio or --image-size"
+    if "more than 1 value per channel" in str(error):
+        return f"{sizes}, too few for batch norm ({error}): give more"
+    return None
 
 
 def _must_match(run: Run, config: Config) -> None:
