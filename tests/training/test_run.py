@@ -1,0 +1,288 @@
+"""A run's folder: what is in it, that it is never overwritten, and that damage is noticed."""
+
+import csv
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from normatch.autoconfig import plan
+from normatch.config import Config
+from normatch.data import Corpus, Dataset, Split
+from normatch.errors import UserError
+from normatch.evaluate.held_out import evaluate_run
+from normatch.evaluate.predict import load
+from normatch.recipes import own
+from normatch.training import Run, prepare, train
+from normatch.training.metrics import Record
+from normatch.training.progress import Lines
+from tests.data.original_formats import random_bytes, save_png
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(tiny_config.replace(validation=0.1), tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def recorded(tiny_config: Config, tmp_path: Path) -> Run:
+    """A run without a model whose records of steps 2 to 12 are there."""
+    nothing = Dataset(np.zeros((1, 1), np.float32), np.zeros(1, np.int64), ("a",))
+    run = Run.create(tmp_path / "run", tiny_config, Split(*[np.arange(1)] * 3), Corpus("nothing", nothing))
+    (run.path / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(2, 13, 2)))
+    return run
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_finished_run_has_its_files(finished: Run) -> None:
+    assert {p.name for p in finished.path.iterdir()} == {
+        *(".lock", "config.json", "split.json", "metrics.jsonl", "warnings.json", "events", "checkpoint"),
+        *("model.safetensors", "model.json", "predictions.csv", "result.json"),
+    }
+    result = finished.result
+    assert (result["n"], result["evaluated_on"], result["steps"], result["labels"]) == (360, "test", 12, 40)
+    assert finished.accuracy == result["accuracy"]
+    assert {"hardware", "versions", "date", "seed", "method"} <= set(result)
+    assert set(result["labels_by_class"].values()) == {4}
+    assert sum(result["label_counts"].values()) == 1437, "also labels that it did not use"
+    assert list(read_table(finished.path / "predictions.csv")[0]) == ["item", "label", "probability", "truth"]
+    assert set(json.loads((finished.path / "split.json").read_text())) == {
+        *("sha256", "digest", "labelled", "unlabelled", "validation")
+    }
+    lines = list(finished.metrics())
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10, 12]
+    assert all("loss" in line and len(line["pseudo/classes"]) == 10 for line in lines)
+    evaluated = {"labelled/accuracy", "test/accuracy", "validation/accuracy"}
+    assert [evaluated & set(line) for line in lines] == [set(), evaluated] * 3
+
+
+def test_predictions_are_the_kept_models(finished: Run) -> None:
+    corpus = prepare(finished.config).corpus
+    assert corpus.test is not None
+    p = load(finished.path, calibrated=False).predict_proba(corpus.test.inputs)
+    rows = read_table(finished.path / "predictions.csv")
+    assert [row["label"] for row in rows] == [corpus.test.classes[k] for k in p.argmax(1)]
+    assert [row["truth"] for row in rows] == [corpus.test.classes[k] for k in corpus.test.labels]
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], p.max(1), atol=1e-6)
+    assert finished.accuracy == np.mean([row["label"] == row["truth"] for row in rows])
+
+
+def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Config) -> None:
+    assert finished.config == tiny_config.replace(validation=0.1)
+    split, labels = finished.split, prepare(finished.config).corpus.train.labels
+    assert np.bincount(labels[split.labelled]).tolist() == [4] * 10
+    assert len(split.validation) == 144
+    assert not set(split.validation) & set(split.unlabelled)
+
+
+def test_an_existing_folder_is_refused_and_left_alone(finished: Run, tiny_config: Config, tmp_path: Path) -> None:
+    stopped = Run(Path(shutil.copytree(finished.path, tmp_path / "stopped")))
+    (stopped.path / "result.json").unlink()
+    for run, what_to_do in (
+        (finished, r", a finished run: choose another --out"),
+        (stopped, r": continue it with --resume \(in Python, resume=True\), or choose another --out"),
+    ):
+        before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+        with pytest.raises(UserError, match=f"exists already{what_to_do}"):
+            train(tiny_config, run.path)
+        assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
+
+
+def test_one_process_at_a_time_trains_a_run(tiny_config: Config, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    class Meddler(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            with pytest.raises(UserError) as error:
+                train(tiny_config, tmp_path / "run", resume=True)
+            refused.append(str(error.value))
+
+    train(tiny_config, tmp_path / "run", progress=Meddler("digits"))
+    assert set(refused) == {f"{tmp_path / 'run'} is being trained by another process: wait for it, or stop it"}
+    (tmp_path / "run/result.json").unlink()
+    assert train(tiny_config, tmp_path / "run", resume=True).finished
+
+
+def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) -> None:
+    for wrong in ({"labels": 43}, {"backbone": "wrn-28-2"}, {"data": "nowhere"}, {"fold": 3}):
+        with pytest.raises(UserError):
+            train(tiny_config.replace(**wrong), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_filled_leaves_nothing_behind(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            train(tiny_config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    assert ", 1 step in " in train(tiny_config.replace(steps=1), tmp_path / "run").describe()
+
+
+@pytest.mark.parametrize("parent", ["file", "locked"])
+def test_a_folder_that_cannot_be_made_is_named_before_the_data_is_read(
+    parent: str, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "locked").mkdir()
+    allowed = os.access
+    # The tests may be run by somebody to whom no folder is closed.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and allowed(path, mode))
+    with pytest.raises(UserError, match=rf"/{parent} is no folder that can be written to\): choose another --out"):
+        plan(tiny_config.replace(data="nowhere"), tmp_path / parent / "deep" / "run", automatic=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "now", "says"),
+    [
+        (
+            "config.json",
+            '"seed": 0',
+            '"seed": 1',
+            r"config\.json cannot be read \(it was changed: its sha256 is another",
+        ),
+        ("split.json", '"labelled": [', '"labelled": [0,', r"split\.json cannot be read \(it was changed: its sha256"),
+        ("config.json", "{", "[" * 200_000, r"config\.json cannot be read \(it is nested too deeply"),
+        ("split.json", "{", "[" * 200_000, r"split\.json cannot be read \(it is nested too deeply"),
+        ("result.json", "{", "[" * 200_000, r"result\.json cannot be read \(it is nested too deeply"),
+        ("warnings.json", "[", "[" * 200_000, r"warnings\.json cannot be read \(it is nested too deeply"),
+        ("metrics.jsonl", "{", "[" * 200_000, r"metrics\.jsonl cannot be read \(a line is no record"),
+        ("result.json", '"accuracy": ', '"accuracy": -', r"result\.json cannot be read \(accuracy is -"),
+        ("result.json", '"macro_f1": ', '"macro_f1": 1', r"result\.json cannot be read \(macro_f1 is 1"),
+        ("result.json", '"balanced_accuracy": 0', '"balanced_accuracy": NaN, "x": 0', r"\(balanced_accuracy is nan\)"),
+    ],
+)
+def test_a_damaged_run_is_named(name: str, was: str, now: str, says: str, finished: Run, tmp_path: Path) -> None:
+    run = Run(Path(shutil.copytree(finished.path, tmp_path / "run")))
+    content = (run.path / name).read_text()
+    assert was in content
+    (run.path / name).write_text(content.replace(was, now, 1))
+    with pytest.raises(UserError, match=says) as error:
+        _ = run.config, run.split, run.result, run.warnings, list(run.metrics())
+    assert "\n" not in str(error.value)
+
+
+def test_records_of_later_steps_and_damage_after_them_are_dropped(recorded: Run) -> None:
+    with (recorded.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"st')
+    for step, left in ((12, [2, 4, 6, 8, 10, 12]), (5, [2, 4]), (2, [2]), (0, [])):
+        assert [record["step"] for record in recorded.metrics_until(step)] == left
+        assert [record["step"] for record in recorded.metrics()] == left
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"\xff\xfe\n", b'{"st\n', b"3\n", b"{}\n", b"[" * 200_000, b"\0\0"])
+def test_damaged_records_are_dropped_if_no_record_before_the_checkpoint_is_lost(damage: bytes, recorded: Run) -> None:
+    file = recorded.path / "metrics.jsonl"
+    content = file.read_bytes().splitlines(keepends=True)
+    damaged = b"".join([*content[:2], damage, *content[2:]])
+    file.write_bytes(damaged)
+    with pytest.raises(UserError, match=r"metrics.jsonl is damaged \(it lacks the record of step 6\): restore it, or"):
+        recorded.metrics_until(6)
+    assert file.read_bytes() == damaged
+    assert [record["step"] for record in recorded.metrics_until(5)] == [2, 4]
+
+
+@pytest.mark.parametrize("lines", [0, 3, None])
+def test_records_that_are_lost_are_noticed_on_resume(lines: int | None, finished: Run, tmp_path: Path) -> None:
+    shutil.copytree(finished.path, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    file = tmp_path / "run" / "metrics.jsonl"
+    if lines is None:
+        file.unlink()
+    else:
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:lines]))
+    with pytest.raises(UserError, match=rf"it lacks the record of step {2 * (lines or 0) + 2}\)"):
+        train(finished.config, tmp_path / "run", resume=True)
+
+
+def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    partly = np.where(np.arange(10) < 6, labels[:10], -1)
+    images = rng.integers(0, 256, (50, 8, 8), dtype=np.uint8)
+    path = tmp_path / "own.npz"
+    np.savez(path, images=images[:40], labels=labels, test_images=images[40:], test_labels=partly)
+    run = train(tiny_config.replace(data=str(path), test_share=0.0, labels=4, steps=2), tmp_path / "run")
+    assert run.result["n"] == 6
+    assert run.accuracy == list(run.metrics())[-1]["test/accuracy"]
+    assert len((run.path / "predictions.csv").read_text().splitlines()) == 11
+
+
+def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pixels = random_bytes(24, 8, 8, 1)
+    listed = [f"{('ape', 'bee')[i % 2]}/{i}.png" for i in range(24)]
+    for name, image in zip(listed, pixels, strict=True):
+        save_png(Path("pets") / name, image)
+    save_png(Path("pets/unlabeled/deep/x.png"), pixels[0])
+    save_png(Path("more/y.png"), pixels[1])
+    elsewhere = tmp_path / "more" / "y.png"
+    lines = [f"../pets/{name},{name[:3]}" for name in listed]
+    Path("lists").mkdir()
+    Path("lists/all.csv").write_text("\n".join(["path,label", f"{elsewhere},", *lines]))
+    short = {"steps": 2, "epoch": 1, "batch": 4, "ratio": 1, "test_share": 0.25, "validation": 0.25, "labels": 4}
+    config = own("pets").replace(unlabelled=Path("more"), **short)
+    # By any name of the folder, and by a manifest, whose files are called as it calls them.
+    for i, (data, prefix) in enumerate([("pets", ""), (str(tmp_path / "pets"), ""), ("lists/all.csv", "../pets/")]):
+        changed = config.replace(data=data, unlabelled=None if i == 2 else config.unlabelled)
+        run = train(changed, Path(f"run{i}"))
+        corpus = prepare(changed).corpus
+        assert corpus.test is not None
+        rows = read_table(run.path / "predictions.csv")
+        assert list(rows[0]) == ["item", "file", "label", "probability", "truth"]
+        assert [row["item"] for row in rows] == [str(i) for i in range(6)]
+        for row, image in zip(rows, np.asarray(corpus.test.inputs), strict=True):
+            assert row["truth"] == row["file"].removeprefix(prefix)[:3]
+            np.testing.assert_array_equal(image, pixels[listed.index(row["file"].removeprefix(prefix))])
+        files = json.loads((run.path / "split.json").read_text())["files"]
+        assert files["test"] == [row["file"] for row in rows]
+        assert {name: len(files[name]) for name in files} == {"labelled": 4, "validation": 5, "test": 6}
+        assert corpus.train.files is not None
+        assert corpus.test.files is not None
+        assert files["validation"] == corpus.train.files[run.split.validation].tolist()
+        assert len({*files["labelled"], *files["validation"], *files["test"]}) == 15
+        others = {*corpus.train.files, *corpus.test.files} - {f"{prefix}{name}" for name in listed}
+        assert others == {str(elsewhere), *(["unlabeled/deep/x.png"] if i < 2 else [])}
+
+
+def test_names_that_are_not_text_do_no_harm(tmp_path: Path) -> None:
+    for i in range(8):
+        place = tmp_path / "pets" / ("ape", "bee")[i % 2] / f"{i}.png"
+        save_png(place, random_bytes(8, 8, 1))
+        try:
+            os.rename(place, os.fsencode(place.with_suffix("")) + b'-\xe9, "\n.png')
+        except OSError:
+            pytest.skip("this file system takes only text for names")
+    config = own(str(tmp_path / "pets")).replace(steps=1, epoch=1, batch=4, ratio=1, test_share=0.5)
+    run = train(config, tmp_path / "run")
+    files = json.loads((run.path / "split.json").read_text())["files"]["test"]
+    assert all((tmp_path / "pets" / name).is_file() for name in files)
+    rows = read_table(run.path / "predictions.csv")
+    assert [row["file"] for row in rows] == [name.replace("\udce9", r"\udce9") for name in files]
+    assert "accuracy" in evaluate_run(run.path, device="cpu")
+
+
+def test_the_result_has_scores_that_count_classes_alike(finished: Run) -> None:
+    lines = [row for row in read_table(finished.path / "predictions.csv") if row["truth"]]
+    truth, guess = ([line[name] for line in lines] for name in ("truth", "label"))
+    recalls, scores = [], []
+    for name in sorted({*truth, *guess}):
+        hits = sum(t == g == name for t, g in zip(truth, guess, strict=True))
+        scores.append(2 * hits / (truth.count(name) + guess.count(name)))
+        recalls += [hits / truth.count(name)] if name in truth else []
+    assert finished.result["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    assert finished.result["macro_f1"] == pytest.approx(np.mean(scores))
+    assert f"balanced accuracy {np.mean(recalls):.2%}, macro-F1 {np.mean(scores):.2%}, " in finished.describe()
