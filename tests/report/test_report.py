@@ -173,6 +173,9 @@ def ece(p: Any, labels: Any) -> float:
 def test_temperatures_divide_the_logits(runs: Runs) -> None:
     """An overconfident model has a temperature above 1, at which the error shown is that of the softened logits."""
     evidence: Any = gather(runs["validation"], device="cpu")
+    as_trained = look(evidence).calibration
+    assert as_trained.temperatures == pytest.approx((evidence.model.spec.temperature,), rel=1e-3)
+    assert as_trained.how.endswith("predict applies it.")
     held, validation = (dataclasses.replace(p, logits=9 * p.logits) for p in (evidence.held_out, evidence.validation))
     found = look(evidence, held_out=held, validation=validation).calibration
     (temperature,) = found.temperatures

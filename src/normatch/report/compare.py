@@ -254,11 +254,12 @@ def _by_t(first: str, second: str, test: str, ours: list[float], theirs: list[fl
 
 def tables(c: Comparison) -> dict[str, list[list[str]]]:
     """The comparison as tables of text, each with its heading."""
-    groups = [["config", "method", "labels", "runs", "accuracy", "95% CI", "samples", "steps"]]
+    groups = [["config", "method", "labels", "runs", "accuracy", "95% CI", "samples", "steps", "seconds"]]
     runs = [["run", "config", "seed", "accuracy", "95% CI", "seconds", "hardware"]]
     for g in c.groups:
         tested = f"{g.n:,} {g.evaluated_on}" if g.n else "–"
-        reached = [share(g.accuracy, g.n), _ends(g.interval, g.n), tested, f"{g.steps:,}"]
+        seconds = statistics.mean(r.seconds for r in g.runs)
+        reached = [share(g.accuracy, g.n), _ends(g.interval, g.n), tested, f"{g.steps:,}", f"{seconds:,.0f}"]
         groups.append([g.name, g.method, f"{g.labels:,}", str(len(g.runs)), *reached])
         for r in g.runs:
             reached = [share(r.accuracy, g.n), _ends(r.interval, g.n), f"{r.seconds:,.0f}", r.hardware]
@@ -285,7 +286,9 @@ def _ends(interval: tuple[float, float] | None, n: int) -> str:
 def describe(c: Comparison) -> str:
     """The comparison as text for a terminal."""
     found = {name: aligned(rows) for name, rows in tables(c).items()}
-    lines = [*found["groups"], "", *found["runs"]]
+    lines = found["groups"]
+    if any(len(g.runs) > 1 for g in c.groups):
+        lines += ["", *found["runs"]]
     if c.settings:
         lines += ["", "settings that differ", *found["settings"]]
     if c.differences:

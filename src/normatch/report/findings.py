@@ -353,6 +353,8 @@ def _calibration(evidence: Evidence, scored: HeldOutPredictions) -> Calibration:
         after = metrics.soften(held.logits, temperatures[0])
         fitted = f"{len(validation.samples)} validation {evidence.noun}"
         how = f"The temperature was fitted on {fitted} and scored on the test {evidence.noun}."
+        if evidence.model.spec.temperature is not None:
+            how += " normatch predict applies it."
     elif n >= metrics.LEAST_TO_FIT:
         after, temperatures = metrics.cross_fit(held.logits, scored.labels, evidence.config.seed)
         how = (
