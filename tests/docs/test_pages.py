@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,14 @@ def test_an_exported_model_is_given_what_training_reads(
     exec(source[source.index("rows, columns, channels =") : source.index("images = ")], here)
     (expected,) = decode_all([path], size=(16, 12), channels=channels).images
     np.testing.assert_array_equal(here["read"](path), expected)
+
+
+def test_the_pages_of_results_are_those_of_the_files(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "page.py"))["main"](tmp_path)
+    made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.md"))
+    assert len(made) == 8
+    for page in made:
+        assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text(), "run python benchmarks/page.py"
 
 
 def test_every_warning_is_explained() -> None:
