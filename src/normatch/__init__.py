@@ -1,6 +1,7 @@
 """Train an image classifier from a handful of labels and many unlabelled images."""
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from normatch.flow import NormalizingFlowClassifier
     from normatch.training.run import Run
     from normatch.training.train import train
+
+# Read when torch is loaded: idle threads sleep. By default they spin, and where other programs keep the cores busy, a
+# step of two threads then took up to thirty times as long as one of a single thread.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 

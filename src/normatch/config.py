@@ -88,6 +88,9 @@ class Config:
     """Arithmetic of the backbone: bfloat16 on a GPU that has it, else float32."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the step and capture it as a CUDA graph: on a GPU by default."""
+    threads: int | None = None
+    """Threads on a CPU, on which the last bits depend; None is one for small networks, else OMP_NUM_THREADS or all
+    cores. The number is stored with the run."""
     deterministic: bool = False
     """Make runs bit-exact on a GPU too, at some cost in speed. On a CPU they are, with the same number of threads
     and the same kind of processor."""
@@ -163,7 +166,18 @@ class Config:
         return dataclasses.replace(self, **changes)
 
 
-COUNTS = ("steps", "epoch", "batch", "ratio", "log_every", "evaluate_every", "checkpoint_every", "image_size", "labels")
+COUNTS = (
+    "steps",
+    "epoch",
+    "batch",
+    "ratio",
+    "log_every",
+    "evaluate_every",
+    "checkpoint_every",
+    "image_size",
+    "labels",
+    "threads",
+)
 MOST = 2**31 - 1
 """The fields that count something, and the largest number of anything: products of two stay within 64 bits."""
 

@@ -385,7 +385,7 @@ def test_a_run_that_diverges_stops_and_keeps_its_last_good_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr(Step, "__call__", break_down)
-        with pytest.raises(UserError, match=f"stopped at step {seen}: loss, weights or running statistics"):
+        with pytest.raises(UserError, match=f"stopped at step {seen}: loss, weights, running statistics"):
             train(config, out, progress=spy)
     run = Run.open(out)
     assert not run.finished
@@ -402,9 +402,16 @@ def test_a_rate_that_is_far_too_high_is_one_line(tmp_path: Path, capsys: pytest.
     quick = ["--steps", "20", "--batch", "8", "--ratio", "2", "--log-every", "5", "--device", "cpu"]
     assert main(["train", "digits-40", *quick, "--optim.lr", "1e30", "--out", str(tmp_path / "run")]) == 2
     *shown, last = capsys.readouterr().err.splitlines()
-    assert last.startswith("normatch: training stopped at step 5: loss, weights or running statistics are not finite")
+    assert last.startswith(
+        "normatch: training stopped at step 5: loss, weights, running statistics or predictions are not finite"
+    )
     assert "lower --optim.lr" in last
     assert "warning: not-finite at step 5" in shown[-1]
+    # After one such step the weights are finite still, but nothing that they compute is.
+    once = ["--steps", "1", *quick[2:], "--optim.lr", "1e10", "--out", str(tmp_path / "once")]
+    assert main(["train", "digits-40", *once]) == 2
+    assert "training stopped at step 1" in capsys.readouterr().err
+    assert not Run(tmp_path / "once").finished
     with pytest.raises(UserError, match="training stopped at step"):
         FixMatchClassifier(steps=20, batch=8, ratio=2, lr=1e30).fit(np.eye(40), np.arange(40) % 3)
 

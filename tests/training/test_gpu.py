@@ -1,5 +1,6 @@
 """What a GPU adds: captured steps that never wait for the host, repeat, resume, and agree with eager ones."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -179,6 +180,8 @@ def test_a_resumed_run_is_the_run_left_alone(tmp_path: Path, rate: float) -> Non
 
 def test_cifar10_takes_no_more_than_two_and_a_half_gigabytes() -> None:
     """With all its 50,000 training and 10,000 test images, training and an evaluation."""
+    # A step is part of a reference cycle: uncollected, those of earlier tests would count.
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     job = prepare(CIFAR, noise(50_000, 10_000))
@@ -187,10 +190,12 @@ def test_cifar10_takes_no_more_than_two_and_a_half_gigabytes() -> None:
         loop.step.method.train()
         for _ in range(6):
             loop.step()
+        training = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
         loop.evaluate()
-    peak = torch.cuda.max_memory_allocated()
-    print(f"peak GPU memory {peak / 1e9:.2f} GB")
-    assert peak <= 2.5e9
+    evaluation = torch.cuda.max_memory_allocated()
+    print(f"peak GPU memory: training {training / 1e9:.2f} GB, evaluation {evaluation / 1e9:.2f} GB")
+    assert max(training, evaluation) <= 2.5e9
 
 
 def test_a_method_that_looks_at_values_runs_eagerly(

@@ -328,14 +328,3 @@ def test_a_precision_set_for_one_library_alone_is_put_back() -> None:
     finally:
         matmul.fp32_precision = before
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-def test_a_caller_in_whose_state_nothing_can_learn_is_told() -> None:
-    with torch.inference_mode(), pytest.raises(UserError, match=r"inference mode.*: leave torch.inference_mode\(\)"):
-        Runtime.of(Config(device="cpu"))
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.raises(UserError, match=r"default dtype is torch.float64.*: call torch.set_default_dtype"):
-            Runtime.of(Config(device="cpu"))
-    finally:
-        torch.set_default_dtype(torch.float32)

@@ -476,7 +476,7 @@ def test_labelled_items_looked_at_are_of_all_classes_in_whatever_order_they_come
 
 
 def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Config, tmp_path: Path) -> None:
-    assert {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"} == MAY_DIFFER
+    assert {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"} == MAY_DIFFER
     job = prepare(config)
     run = Run.create(tmp_path / "run", config, job.split, job.corpus)
     with pytest.raises(UserError, match="was started with seed 0, not 1"):

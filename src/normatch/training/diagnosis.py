@@ -160,13 +160,14 @@ def ends_before_ramp(case: Case, history: History) -> Finding | None:
 
 
 def not_finite(case: Case, history: History) -> Finding | None:
-    # A recorded mean is None if nothing was counted or it is not finite; a loss is counted at every step.
+    # A recorded mean is None if nothing was counted or it is not finite; these are always counted.
     newest = history.window[-1]
-    if "loss" not in newest or newest["loss"] is not None:
+    counted = [value for name, value in newest.items() if name == "loss" or name.endswith("/accuracy")]
+    if None not in counted:
         return None
     exact = "--precision float32" if case.bfloat16 else None
     todo = _any_of(*(f"a lower {rate}" for rate in case.rates), exact)
-    return "loss, weights or running statistics are not finite", f"start another run with {todo}"
+    return "loss, weights, running statistics or predictions are not finite", f"start another run with {todo}"
 
 
 def collapse(case: Case, history: History) -> Finding | None:

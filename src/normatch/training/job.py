@@ -1,6 +1,7 @@
 """Prepare a config for training: read data, draw labels, build the method. Errors are raised here, before a folder is
 made."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -140,10 +141,18 @@ def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None =
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
     views = Views(spec.shape, config.augment, centre=centre, scale=scale)
+    runtime = runtime.with_threads(_work(method, config))
     method.to(runtime.device)
     if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return Job(config, corpus, split, runtime, views, method, on_host)
+
+
+def _work(method: Method, config: Config) -> float:
+    """Of one step: images × weights of the backbone × pixels."""
+    images = config.batch * (1 + config.ratio * bool(method.views.unlabelled))
+    weights = sum(p.numel() for p in method.model.backbone.parameters())
+    return float(images * weights * math.prod(method.model.spec.shape[1:]))
 
 
 def _must_be_trained(method: Method, config: Config) -> None:

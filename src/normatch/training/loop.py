@@ -134,7 +134,7 @@ class Loop:
         return {"loss": None} if any(map(math.isnan, found.values())) else dict(found)
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy of the averaged weights on held-out items; it is only reported, and selects nothing."""
+        """Accuracy of the averaged weights on held-out images; it is only reported, and selects nothing."""
         return {f"{name}/accuracy": self._accuracy(items) for name, items in self.held_out.items()}
 
     def _accuracy(self, items: Pool | HostPool) -> float:

@@ -1,8 +1,11 @@
 """How a run is computed: its device, precision and torch settings, and the capture of its step as a CUDA graph."""
 
 import contextlib
+import ctypes
+import dataclasses
 import importlib.util
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +19,6 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.text import counted
-from normatch.training.memory import kept_memory
 
 __all__ = ["Runtime", "capture", "compiling"]
 
@@ -25,6 +27,18 @@ LEAST_CAPABILITY = (7, 0)
 
 COMPILED = Path("~/.cache/normatch/compiled")
 """Folder for compiled code, so that later starts are faster than the first."""
+
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's ``mallopt``."""
+
+LARGEST_BLOCK = 32 * 1024**2
+"""The largest threshold that every glibc accepts; larger tensors are still mapped anew each time. glibc's own, which
+grows with the blocks that are freed as long as none is set, ends there too."""
+
+LEAST_WORK = 1e10
+"""Least work of a step (images × weights of the backbone × pixels) that is shared by several threads. A step of
+digits-40 has 2e9, and a second thread gained 6 % on a quiet machine; one of small-wide on 32 × 32 pixels has 3e10."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +52,11 @@ class Runtime:
     deterministic: bool
     eager_because: str | None = None
     """Why steps are not captured on this GPU although the config allows it; else None."""
+    threads: int | None = None
+    """Threads on a CPU; None leaves them as they are."""
 
     @classmethod
     def of(cls, config: Config) -> "Runtime":
-        _must_be_trainable()
         device = device_of(config.device)
         on_gpu = device.type == "cuda"
         if config.compile == "on" and not on_gpu:
@@ -53,14 +68,14 @@ class Runtime:
         because = _obstacle(config.method) if wanted else None
         if because and config.compile == "on":
             raise UserError(f"compile is 'on', but {because}: choose 'auto' or 'off'")
-        return cls(device, bfloat16, wanted and because is None, config.deterministic, because)
+        return cls(device, bfloat16, wanted and because is None, config.deterministic, because, config.threads)
 
     @property
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
 
     def describe(self) -> str:
-        name = torch.cuda.get_device_name() if self.on_gpu else _processor()
+        name = torch.cuda.get_device_name() if self.on_gpu else _processor(self.threads or torch.get_num_threads())
         return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
 
     @property
@@ -86,51 +101,47 @@ class Runtime:
             variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         return variables
 
+    def with_threads(self, work: float) -> "Runtime":
+        """The runtime with a number of threads for the ``work`` of a step, unless that is given or it has a GPU.
+
+        Threads of a small network wait for each other most of the time, so it has one. OMP_NUM_THREADS decides if it
+        is set, torch otherwise: it takes all cores.
+        """
+        if self.on_gpu or self.threads is not None:
+            return self
+        several = work >= LEAST_WORK or "OMP_NUM_THREADS" in os.environ
+        return dataclasses.replace(self, threads=torch.get_num_threads() if several else 1)
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """A context with torch's global settings for this run; on exit, settings and random state are restored."""
-        before = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-            torch.backends.cudnn.benchmark,
-            torch.backends.cudnn.allow_tf32,
-        )
+        """A context with torch's settings for this run, whatever the caller's; on exit they are as before."""
+        cudnn = torch.backends.cudnn
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        autocast = torch.is_autocast_enabled(self.device.type)
+        threads, benchmark, tf32 = torch.get_num_threads(), cudnn.benchmark, cudnn.allow_tf32
         devices = [torch.cuda.current_device()] if self.on_gpu else []
-        with contextlib.ExitStack() as stack:
-            if not self.on_gpu:
-                stack.enter_context(kept_memory())
-            stack.enter_context(torch.random.fork_rng(devices))
-            stack.enter_context(_environment(self._variables()))
-            # The caller's own: a run must not depend on where it was started.
-            stack.enter_context(_exact_products())
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(_without_autocast(self.device.type))
+        memory = contextlib.nullcontext() if self.on_gpu else _kept_memory()
+        variables = _environment(self._variables())
+        with memory, torch.random.fork_rng(devices), variables, _exact_products(), torch.enable_grad():
             torch.use_deterministic_algorithms(self.deterministic)
-            torch.backends.cudnn.benchmark = self.on_gpu and not self.deterministic
-            torch.backends.cudnn.allow_tf32 = False
+            # Off, not an autocast of its own, within which torch would keep weights that the run's has rounded.
+            torch.set_autocast_enabled(self.device.type, False)
+            torch.set_num_threads(self.threads or threads)
+            cudnn.benchmark, cudnn.allow_tf32 = self.on_gpu and not self.deterministic, False
             try:
                 yield
             finally:
-                torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-                torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[2:]
+                torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+                torch.set_autocast_enabled(self.device.type, autocast)
+                torch.set_num_threads(threads)
+                cudnn.benchmark, cudnn.allow_tf32 = benchmark, tf32
 
 
-def _must_be_trainable() -> None:
-    """Raise UserError for what the caller may have set and :meth:`Runtime.scope` cannot undo: a model is made before
-    it."""
-    if torch.is_inference_mode_enabled():
-        raise UserError("torch is in inference mode, in which nothing can learn: leave torch.inference_mode() first")
-    if torch.get_default_dtype() != torch.float32:
-        raise UserError(
-            f"torch's default dtype is {torch.get_default_dtype()}, but networks are trained in torch.float32: "
-            "call torch.set_default_dtype(torch.float32)"
-        )
-
-
-def _processor() -> str:
+def _processor(threads: int) -> str:
     """The processor as far as it decides results: torch has other kernels for other vector instructions."""
     vectors = torch.backends.cpu.get_cpu_capability()
-    return f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}, {counted(torch.get_num_threads(), 'thread')}"
+    return f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}, {counted(threads, 'thread')}"
 
 
 def _obstacle(method: str) -> str | None:
@@ -165,18 +176,6 @@ def _exact_products() -> Iterator[None]:
             library.fp32_precision = precision
 
 
-@contextlib.contextmanager
-def _without_autocast(device: str) -> Iterator[None]:
-    """A context in which a caller's autocast has no effect; not itself an autocast, within which torch would keep the
-    weights that the run's own has rounded."""
-    before = torch.is_autocast_enabled(device)
-    torch.set_autocast_enabled(device, False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_enabled(device, before)
-
-
 def _folder_of_compiled_code() -> Path | None:
     """COMPILED, where torch is to keep compiled code instead of a temporary folder; None if it cannot be made."""
     folder = COMPILED.expanduser()
@@ -197,6 +196,28 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
     finally:
         for name in new:
             os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _kept_memory() -> Iterator[None]:
+    """A context in which freed memory stays with the process; on exit, free memory is returned to the system.
+
+    The activations of a step are tensors of several MB. By default glibc returns their memory when they are freed, and
+    the next step waits while the system maps and zeroes the same pages again. Without glibc this has no effect.
+    """
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if libc is None or not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
+    libc.mallopt(TRIM_THRESHOLD, 2**30)
+    try:
+        yield
+    finally:
+        # Not the values that glibc starts with: once set, they would stay so low, and each large block be mapped anew.
+        libc.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
+        libc.mallopt(TRIM_THRESHOLD, 2 * LARGEST_BLOCK)
+        libc.malloc_trim(0)
 
 
 @contextlib.contextmanager

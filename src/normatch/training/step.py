@@ -75,11 +75,6 @@ class Step:
             self._run()
         self.done += 1
 
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is left to be compiled or captured: further steps need little work on the host."""
-        return self._graph is not None or not self.runtime.capture
-
     def draw_ahead(self) -> None:
         """Draw the next plan of indices, unless that is done: for a moment at which the host is about to wait for the
         device. Drawn when they are needed, they may keep the device waiting."""

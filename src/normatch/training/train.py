@@ -31,7 +31,7 @@ from normatch.training.run import SCORES, Run
 
 __all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
 
-MAY_DIFFER = {"device", "precision", "compile", "deterministic", "pool", "data_root", "name"}
+MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
 
 PLACES = {"data", "unlabelled"}
@@ -63,7 +63,8 @@ def train(
         Run.must_be_new(path)
         job = prepare(config, corpus or open_corpus(config, reading))
         # Not earlier: a message about data that is not found quotes it as it was given.
-        stored = with_absolute_paths(config).replace(backbone=job.method.model.spec.backbone)
+        made = {"backbone": job.method.model.spec.backbone, "threads": job.runtime.threads}
+        stored = with_absolute_paths(config).replace(**made)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
             _train(run, job, None, progress, new=True)
@@ -72,6 +73,8 @@ def train(
     if config.backbone == "auto":
         # The network that was picked when the run began: on another kind of device, another one would be.
         config = config.replace(backbone=run.config.backbone)
+    if config.threads is None:
+        config = config.replace(threads=run.config.threads)
     _must_match(run, config)
     if not run.finished:
         with run.alone():
