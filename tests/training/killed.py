@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from normatch import recipes
-from normatch.training import diagnosis, recorder
+from normatch.training import diagnostics, recorder
 from normatch.training.metrics import Record
 from normatch.training.step import Step
 from normatch.training.train import train
@@ -80,6 +80,6 @@ def arm(moment: str) -> None:
 
 def main(out: Path, moment: str, pool: Literal["device", "host"] = "device") -> None:
     torch.set_num_threads(1)
-    diagnosis.EARLIEST = 0  # so that there are warnings of several steps to lose
+    diagnostics.EARLIEST = 0  # so that there are warnings of several steps to lose
     arm(moment)
     train(CONFIG.replace(pool=pool), out, resume=moment == "resume")

@@ -95,7 +95,7 @@ def test_own_data_is_timed_as_it_would_be_trained(
     timed: list[str] = []
 
     def prepared(config: Config, corpus: Corpus) -> Job:
-        assert config == run.config.replace(data="pets", method=config.method)
+        assert config == run.config.replace(data="pets", threads=None, method=config.method)
         timed.append(config.method)
         return prepare(config, corpus)
 

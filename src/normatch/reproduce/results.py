@@ -15,7 +15,7 @@ from normatch.files import read_json, replacing
 from normatch.nets.model import load_model
 from normatch.reproduce.paper import EVALUATIONS, Measure, Row, Study, Trial
 from normatch.significance import mean_interval
-from normatch.training.diagnosis import NOT_FINITE
+from normatch.training.diagnostics import NOT_FINITE
 from normatch.training.machine import stamp
 from normatch.training.run import Run
 from normatch.training.runtime import Runtime

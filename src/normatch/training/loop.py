@@ -1,7 +1,6 @@
 """The training loop: steps, with evaluations, records, warnings and checkpoints when due."""
 
 import contextlib
-import dataclasses
 import math
 import threading
 import time
@@ -17,13 +16,12 @@ from normatch.methods import Embedding, Method
 from normatch.nets.model import features, logits
 from normatch.seeding import derive, sample
 from normatch.training import checkpoint
-from normatch.training.diagnosis import NOT_FINITE, Case, Diagnosis
+from normatch.training.diagnostics import NOT_FINITE, Case, Diagnosis
 from normatch.training.feed import make_pool
 from normatch.training.job import Job
 from normatch.training.metrics import Record
 from normatch.training.progress import Progress
 from normatch.training.recorder import Recorder
-from normatch.training.reference import class_mean_accuracy
 from normatch.training.step import Step
 
 __all__ = ["Loop", "accuracy"]
@@ -40,7 +38,7 @@ class Loop:
         self.config = job.config
         self.pool = self._pool_of(job.corpus.train)
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
-        self.diagnosis = Diagnosis(_case(job))
+        self.diagnosis = Diagnosis(Case.of(job))
         self.seconds = 0.0
         """Training time up to the newest record, over all starts of the run."""
         labelled = job.split.labelled
@@ -184,30 +182,6 @@ class _Clock:
         speed = (done - self._done) / (now - self._last)
         self._last, self._done = now, done
         return speed
-
-
-def _case(job: Job) -> Case:
-    train, split, config = job.corpus.train, job.split, job.config
-    counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
-    validating = len(split.validation)
-    settings = {f.name: getattr(config.settings, f.name) for f in dataclasses.fields(config.settings)}
-    own = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
-    rates = [*(["--optim.muon"] if config.optim.muon else []), "--optim.lr"]
-    rates += [f"--settings.{name.replace('_', '-')}" for name in own]
-    return Case(
-        classes=train.classes,
-        labels=tuple(counts.tolist()),
-        steps=config.steps,
-        epoch=config.epoch,
-        alignment=settings.get("alignment"),
-        threshold="threshold" in settings,
-        rates=tuple(rates),
-        bfloat16=job.runtime.bfloat16,
-        last_start=job.method.last_start,
-        pseudo_labels=bool(job.method.views.unlabelled),
-        validation=validating,
-        reference=class_mean_accuracy(train, split.labelled, split.validation) if validating else None,
-    )
 
 
 def _finite(method: Method) -> bool:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from normatch import bars
-from normatch.training.diagnosis import Alarm
+from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
 __all__ = ["Lines", "Progress", "clock", "quiet", "shown"]

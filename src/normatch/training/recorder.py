@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from normatch.files import naming, write_json
-from normatch.training.diagnosis import Alarm
+from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
 __all__ = ["Recorder", "RunRecorder", "Silent"]

@@ -19,7 +19,7 @@ from normatch.errors import UserError, reason, resume_command
 from normatch.files import alone, checked, read_json, read_object, read_sealed, write_sealed
 from normatch.significance import describe_accuracy
 from normatch.text import counted
-from normatch.training.diagnosis import Alarm
+from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
 __all__ = ["SCORES", "STAYED", "Moved", "Run"]

@@ -1,0 +1,419 @@
+"""Warnings while a run trains: one table of rules, each with what it sees, says and advises.
+
+A rule looks at the facts about the run (:class:`Case`) and its newest records (:class:`History`) alone, so that
+replaying the records of a stopped run gives the same warnings. Each is given once, at the first step at which it holds.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normatch.data import Dataset
+from normatch.data.split import describe_ratio, skewed
+from normatch.seeding import sample
+
+if TYPE_CHECKING:
+    from normatch.training.job import Job
+
+__all__ = ["NOT_FINITE", "RULES", "Alarm", "Case", "Diagnosis", "History", "Rule", "class_mean_accuracy"]
+
+NOT_FINITE = "not-finite"
+"""The warning that ends a run."""
+
+SETTLED = 5
+"""Epochs (but at most half of the run) before pseudo-labels are judged: an untrained network names few classes, and
+NorMatch's flow learns with full weight only after its fifth epoch."""
+
+EARLIEST = 100
+"""Step before which no run is judged, however short its epochs: a trial of a few steps proves nothing."""
+
+FEW_LABELS = 4
+"""Labels per class: the fewest with which, according to the literature, these methods work more often than not."""
+
+USED = 0.1
+"""A class is in use if it has at least this fraction of its expected share of the pseudo-labels. So a class ten times
+rarer than the mean, as in the usual long-tailed benchmarks, is still in use."""
+
+COLLAPSED = 0.5
+"""If at most this fraction of the classes is in use, it is a collapse: imbalanced data alone hardly look like that."""
+
+IMBALANCE = 10.0
+"""Ratio of the commonest to the rarest class among the pseudo-labels, each as a multiple of its expected share: the
+lowest that the literature calls long-tailed. Five seeds of digits-40 stay under 1.5 once settled, with NorMatch and
+with FixMatch, whose alignment is off."""
+
+CHANCE = 1.25
+"""Two independent classifiers agree on 1/K of the samples; up to this multiple of 1/K, agreement counts as random."""
+
+NEVER = 0.02
+"""Below this share of pseudo-labels above the confidence threshold, next to nothing is learnt from them."""
+
+ALWAYS = 0.98
+"""From this share of trusted pseudo-labels on, the weights no longer discriminate."""
+
+FITTED = 0.75
+"""Accuracy on the labelled samples that a network which learns exceeds soon, since few labels are quickly memorised."""
+
+FALL = 0.02
+"""Least drop of the validation accuracy that counts; it must also exceed three standard errors, and last for two
+consecutive evaluations."""
+
+MOST_SAMPLES = 2000
+"""Most labelled and most held-out samples of the reference, drawn at random: it takes only seconds on any data set."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One warning, as stored in ``warnings.json``."""
+
+    name: str
+    step: int
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.name} at step {self.step}: {self.message}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """The facts about a run that the rules need besides its records."""
+
+    classes: tuple[str, ...]
+    labels: tuple[int, ...]
+    """Labelled samples of each class."""
+    steps: int
+    epoch: int
+    alignment: bool | None = None
+    """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
+    threshold: bool = False
+    """Whether the method has a confidence threshold."""
+    rates: tuple[str, ...] = ("--optim.lr",)
+    """The flags of the learning rates, first the backbone's."""
+    bfloat16: bool = False
+    """Whether the backbone computes in bfloat16."""
+    last_start: int = 0
+    """The step from which all of the method's losses count."""
+    pseudo_labels: bool = True
+    """Whether the method learns from unlabelled samples."""
+    validation: int = 0
+    """Number of validation samples."""
+    reference: float | None = None
+    """Validation accuracy of the nearest class mean of the labelled samples, as a baseline without any network."""
+
+    @classmethod
+    def of(cls, job: "Job") -> "Case":
+        train, split, config = job.corpus.train, job.split, job.config
+        counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
+        validating = len(split.validation)
+        settings = {f.name: getattr(config.settings, f.name) for f in dataclasses.fields(config.settings)}
+        own = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
+        rates = [*(["--optim.muon"] if config.optim.muon else []), "--optim.lr"]
+        rates += [f"--settings.{name.replace('_', '-')}" for name in own]
+        return cls(
+            classes=train.classes,
+            labels=tuple(counts.tolist()),
+            steps=config.steps,
+            epoch=config.epoch,
+            alignment=settings.get("alignment"),
+            threshold="threshold" in settings,
+            rates=tuple(rates),
+            bfloat16=job.runtime.bfloat16,
+            last_start=job.method.last_start,
+            pseudo_labels=bool(job.method.views.unlabelled),
+            validation=validating,
+            reference=class_mean_accuracy(train, split.labelled, split.validation) if validating else None,
+        )
+
+    @property
+    def skewed(self) -> bool:
+        """Whether the labels are so uneven that the samples are expected to be, too."""
+        return skewed(self.labels)
+
+    @property
+    def expected(self) -> list[float]:
+        """The share of each class that pseudo-labels should have: that of the labels if they are skewed, else equal."""
+        return [n / sum(self.labels) if self.skewed else 1 / len(self.labels) for n in self.labels]
+
+    @property
+    def lower_rate(self) -> str:
+        return f"lower {self.rates[0]}"
+
+    @property
+    def change_alignment(self) -> str | None:
+        """Turn alignment on where it is off, unless the labels are skewed; where it is on, off if they are."""
+        if self.alignment is None or self.alignment != self.skewed:
+            return None
+        return OFF if self.alignment else "turn on --settings.alignment"
+
+    @property
+    def raise_threshold(self) -> str | None:
+        return "raise --settings.threshold" if self.threshold else None
+
+
+OFF = "turn off alignment (--settings.no-alignment)"
+
+
+@dataclass
+class History:
+    """The newest records, and what the rules need of the older ones."""
+
+    window: list[dict[str, Any]] = field(default_factory=list)
+    """Records of the last epoch."""
+    validation: list[float] = field(default_factory=list)
+    """All validation accuracies."""
+    fitted: float | None = None
+    """The newest accuracy on labelled samples."""
+
+    def add(self, step: int, record: dict[str, Any], epoch: int) -> None:
+        self.window = [*(old for old in self.window if old["step"] > step - epoch), {"step": step} | record]
+        if record.get("validation/accuracy") is not None:
+            self.validation.append(record["validation/accuracy"])
+        self.fitted = record.get("labelled/accuracy", self.fitted)
+
+    def mean(self, name: str) -> float | None:
+        """Mean of a number over the window."""
+        values = [record[name] for record in self.window if record.get(name) is not None]
+        return sum(values) / len(values) if values else None
+
+    @property
+    def trusted(self) -> float | None:
+        return self.mean("pseudo/trusted")
+
+    @property
+    def shares(self) -> list[float] | None:
+        """The share of each class among the pseudo-labels of the window."""
+        rows = [record["pseudo/classes"] for record in self.window if record.get("pseudo/classes") is not None]
+        return [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else None
+
+
+Finding = tuple[str, str]
+"""What is wrong, and what to try: only what the run's method has and what is not done already."""
+
+
+class Rule(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    judged: Literal["at the start", "at every record", "once settled"]
+    find: Callable[[Case, History], Finding | None]
+    """None where all is well."""
+
+
+def _few_labels(case: Case, history: History) -> Finding | None:
+    few = [name for name, n in zip(case.classes, case.labels, strict=True) if n < FEW_LABELS]
+    if not few:
+        return None
+    which = f"class {few[0]!r} has" if len(few) == 1 else f"{len(few)} of {len(case.classes)} classes have"
+    return (
+        f"{which} fewer than {FEW_LABELS} labels (the least is {min(case.labels)})",
+        f"label at least {FEW_LABELS} samples of each class, or expect results that vary by seed",
+    )
+
+
+def _skewed_labels(case: Case, history: History) -> Finding | None:
+    if not case.alignment or not case.skewed:
+        return None
+    return (
+        f"labels are {describe_ratio(case.labels)}, but alignment makes all classes equally frequent",
+        "turn it off with --settings.no-alignment, unless the unlabelled samples are balanced",
+    )
+
+
+def _ends_before_ramp(case: Case, history: History) -> Finding | None:
+    if not case.last_start or case.steps > case.last_start:
+        return None
+    return (
+        f"a part of the method never learns: its loss begins after {case.last_start} steps, the run has {case.steps}",
+        "train longer, or lower --epoch, in which ramps are counted",
+    )
+
+
+def _not_finite(case: Case, history: History) -> Finding | None:
+    # A recorded mean is None if nothing was counted or it is not finite; these are always counted.
+    newest = history.window[-1]
+    if None not in [value for name, value in newest.items() if name == "loss" or name.endswith("/accuracy")]:
+        return None
+    exact = "--precision float32" if case.bfloat16 else None
+    return (
+        "loss, weights, running statistics or predictions are not finite",
+        f"start another run with {_any_of(*(f'a lower {rate}' for rate in case.rates), exact)}",
+    )
+
+
+def _collapse(case: Case, history: History) -> Finding | None:
+    shares, count = history.shares, len(case.classes)
+    if shares is None:
+        return None
+    used = sum(share >= USED * expected for share, expected in zip(shares, case.expected, strict=True))
+    if used > COLLAPSED * count:
+        return None
+    top = shares.index(max(shares))
+    return (
+        f"pseudo-labels name {used} of {count} classes; {shares[top]:.1%} are {case.classes[top]!r}",
+        _any_of(
+            case.change_alignment, case.raise_threshold, case.lower_rate, "label more samples of the missing classes"
+        ),
+    )
+
+
+def _imbalance(case: Case, history: History) -> Finding | None:
+    shares, expected = history.shares, case.expected
+    if shares is None or _collapse(case, history):
+        return None
+    multiples = [share / fair for share, fair in zip(shares, expected, strict=True)]
+    if max(multiples) < IMBALANCE * min(multiples):
+        return None
+    most, least = (multiples.index(pick(multiples)) for pick in (max, min))
+    message = f"{shares[most]:.1%} are {case.classes[most]!r}, {shares[least]:.1%} are {case.classes[least]!r}"
+    rare = "label more samples of the rare classes"
+    if case.skewed:
+        return (
+            f"{message} (of the labels {expected[most]:.1%} and {expected[least]:.1%})",
+            "if the unlabelled samples are as uneven as the labels, "
+            + _any_of(OFF if case.alignment else None, rare, case.lower_rate),
+        )
+    if case.alignment:
+        return message, f"if the samples themselves are imbalanced, {OFF}"
+    todo = _any_of(case.change_alignment, case.raise_threshold, case.lower_rate)
+    return message, f"if the samples themselves are balanced, {todo}; else {rare}"
+
+
+def _never_trusted(case: Case, history: History) -> Finding | None:
+    trusted, chance = history.trusted, 1 / len(case.classes)
+    if trusted is None:
+        return None
+    lower = "lower --settings.threshold" if case.threshold else None
+    remedy = _any_of("train longer", f"raise {case.rates[0]}", lower, "label more samples")
+    if history.mean("pseudo/uncertainty_auxiliary") is None:
+        message = f"{trusted:.1%} of the pseudo-labels are confident enough to count"
+        return (message, remedy) if trusted < NEVER else None
+    message = f"the classifiers agree on {trusted:.1%} of the pseudo-labels, random ones would on {chance:.1%}"
+    return (message, remedy) if trusted <= CHANCE * chance else None
+
+
+def _always_trusted(case: Case, history: History) -> Finding | None:
+    trusted, fitted = history.trusted, history.fitted
+    if trusted is None or trusted < ALWAYS or fitted is None or fitted >= FITTED:
+        return None
+    return (
+        f"{trusted:.1%} of the pseudo-labels are trusted, but only {fitted:.0%} of the labelled samples are right",
+        f"the network has not learnt enough to be trusted: "
+        f"{_any_of(case.raise_threshold, case.lower_rate, 'check the labels')}",
+    )
+
+
+def _validation_falls(case: Case, history: History) -> Finding | None:
+    if len(history.validation) < 3:
+        return None
+    best = max(history.validation)
+    if best - max(history.validation[-2:]) <= max(FALL, 3 * _error(best, case.validation)):
+        return None
+    todo = _any_of(case.change_alignment, case.lower_rate, "train fewer --steps")
+    return (
+        f"validation accuracy fell from {best:.1%} to {history.validation[-1]:.1%}",
+        f"wrong pseudo-labels may be reinforcing themselves: {todo}" if case.pseudo_labels else todo,
+    )
+
+
+def _validation_below_reference(case: Case, history: History) -> Finding | None:
+    if case.reference is None or not history.validation:
+        return None
+    now = history.validation[-1]
+    if case.reference - now <= 2 * _error(case.reference, min(case.validation, MOST_SAMPLES)):
+        return None
+    harm = "check that the unlabelled samples are of the same classes, and compare with --method supervised"
+    return (
+        f"validation accuracy is {now:.1%}, but the nearest class mean of the labelled samples alone has "
+        f"{case.reference:.1%}",
+        harm if case.pseudo_labels else _any_of("train longer", "choose a smaller --backbone", "check the labels"),
+    )
+
+
+RULES = (
+    Rule("few-labels", "at the start", _few_labels),
+    Rule("skewed-labels", "at the start", _skewed_labels),
+    Rule("ends-before-ramp", "at the start", _ends_before_ramp),
+    Rule(NOT_FINITE, "at every record", _not_finite),
+    Rule("collapse", "once settled", _collapse),
+    Rule("imbalance", "once settled", _imbalance),
+    Rule("never-trusted", "once settled", _never_trusted),
+    Rule("always-trusted", "once settled", _always_trusted),
+    Rule("validation-falls", "once settled", _validation_falls),
+    Rule("validation-below-reference", "once settled", _validation_below_reference),
+)
+
+
+class Diagnosis:
+    """The warnings of a run so far."""
+
+    def __init__(self, case: Case) -> None:
+        self.alarms: list[Alarm] = []
+        self.case = case
+        self._history = History()
+        self._settled = max(EARLIEST, min(SETTLED * case.epoch, case.steps // 2))
+        self._judge(0, "at the start")
+
+    def see(self, step: int, record: dict[str, Any]) -> list[Alarm]:
+        """Apply the rules to the record of a step; return the new warnings."""
+        before = len(self.alarms)
+        self._history.add(step, record, self.case.epoch)
+        self._judge(step, "at every record")
+        if step >= self._settled and len(self.alarms) == before:
+            self._judge(step, "once settled")
+        return self.alarms[before:]
+
+    def replay(self, lines: Iterable[dict[str, Any]]) -> None:
+        """Apply the rules to the lines of a stopped run's ``metrics.jsonl``."""
+        for line in lines:
+            self.see(line["step"], line)
+
+    def _judge(self, step: int, judged: str) -> None:
+        given = {alarm.name for alarm in self.alarms}
+        for rule in RULES:
+            found = rule.find(self.case, self._history) if rule.judged == judged and rule.name not in given else None
+            if found is not None:
+                self.alarms.append(Alarm(rule.name, step, *found))
+
+
+def _any_of(*todo: str | None) -> str:
+    """The things to try, without those that are None, as a list in words."""
+    *others, last = [thing for thing in todo if thing is not None]
+    return f"{', '.join(others)}, or {last}" if others else last
+
+
+def _error(accuracy: float, n: int) -> float:
+    """Standard error of an accuracy over ``n`` samples, with two more right and two more wrong (Agresti and Coull):
+    else it would be 0 if all are right, and a single error would prove something."""
+    accuracy = (accuracy * n + 2) / (n + 4)
+    return math.sqrt(accuracy * (1 - accuracy) / (n + 4))
+
+
+def class_mean_accuracy(dataset: Dataset, labelled: NDArray[np.int64], held_out: NDArray[np.int64]) -> float:
+    """Accuracy on ``held_out`` of predicting the class with the nearest mean of labelled samples: a baseline without
+    any network, below which a run should not fall.
+
+    Distances are between pixel values, or in standard deviations of each feature. In NumPy alone, so that the result
+    does not depend on the device.
+    """
+    scale = np.ones(1) if dataset.is_images else np.asarray(dataset.inputs).std(0, dtype=np.float64)
+    scale = np.where(scale > 0, scale, 1)
+
+    def pieces(at: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+        # In pieces, because as float64 all samples would take eight times the memory of their images.
+        for some in np.array_split(at, -(-len(at) // 64)):
+            yield np.asarray(dataset.inputs[some].reshape(len(some), -1) / scale)
+
+    known, tested = (at[sample(len(at), MOST_SAMPLES, 0, "reference")] for at in (labelled, held_out))
+    y = dataset.labels[known]
+    classes, counts = np.unique(y, return_counts=True)
+    sums = [sum(piece.sum(0) for piece in pieces(known[y == c])) for c in classes]
+    means = np.stack(sums) / counts[:, None]
+    norms = (means**2).sum(1)
+    nearest = np.concatenate([(norms - 2 * (piece @ means.T)).argmin(1) for piece in pieces(tested)])
+    return float((classes[nearest] == dataset.labels[tested]).mean())
