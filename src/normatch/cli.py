@@ -192,9 +192,8 @@ class BenchOptions:
 def _train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
     from normatch.autoconfig import plan
-    from normatch.bars import decoding
     from normatch.data import Reading
-    from normatch.training.progress import shown
+    from normatch.training.progress import decoding, shown
     from normatch.training.run import Run
     from normatch.training.train import run_folder, train
 
@@ -238,11 +237,10 @@ def _train(argv: list[str]) -> None:
 def _bench(argv: list[str]) -> None:
     """Time the training step of a recipe, or of your own data with --data, on this machine."""
     from normatch.autoconfig import Plan, choose
-    from normatch.bars import decoding
     from normatch.data import Reading
     from normatch.files import must_be_free, write_json
     from normatch.training.bench import bench, describe
-    from normatch.training.progress import Lines
+    from normatch.training.progress import Lines, decoding
 
     config, given, automatic = _parse_run(BenchOptions, "bench", argv)
     if given.out:
@@ -372,8 +370,8 @@ class DataOptions:
     @contextlib.contextmanager
     def read(self) -> Iterator[dict[str, Any]]:
         """These options as arguments, with a progress bar for images that are decoded."""
-        from normatch.bars import decoding
         from normatch.data import Reading
+        from normatch.training.progress import decoding
         from normatch.training.run import Moved
 
         with decoding() as on_decoded:
@@ -572,8 +570,8 @@ def _data_get(name: Positional[str], root: Path | None = None) -> None:
         name: The data set: see `normatch list datasets`.
         root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
     """
-    from normatch.bars import downloading
     from normatch.data import data_root, get, sources
+    from normatch.training.progress import downloading
 
     source = sources.get(name)
     with downloading() as progress:
@@ -601,9 +599,9 @@ def _data_inspect(
         cache: Keep decoded images for the next time: see normatch data cache.
         json: Print one JSON object, with all files and groups.
     """
-    from normatch.bars import decoding
     from normatch.data import Reading
     from normatch.data.inspect import describe, inspect
+    from normatch.training.progress import decoding
 
     with decoding() as on_decoded:
         reading = Reading(cache, on_decoded)

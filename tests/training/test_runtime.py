@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +85,43 @@ def test_idle_threads_sleep_unless_the_user_says_otherwise() -> None:
     code = "import normatch, os; print(os.environ['OMP_WAIT_POLICY'])"
     assert printed(code) == ["PASSIVE"]
     assert printed(code, OMP_WAIT_POLICY="ACTIVE") == ["ACTIVE"]
+
+
+def test_the_callers_switches_are_put_back() -> None:
+    runtime = Runtime.of(Config(device="cpu", deterministic=True))
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with runtime.scope():
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("precision", ["medium", "high", "highest"])
+def test_matrix_products_are_exact_in_a_run_and_as_before_after_it(precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with Runtime.of(Config(device="cpu")).scope():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="torch has no such switch before 2.9")
+def test_a_precision_set_for_one_library_alone_is_put_back() -> None:
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        with Runtime.of(Config(device="cpu")).scope():
+            assert matmul.fp32_precision == "ieee"
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.skipif(

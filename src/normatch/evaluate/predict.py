@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normatch.bars import counting
 from normatch.data import UNKNOWN, Files, OnBad, Rows, Samples, find_images, find_samples
 from normatch.data.dataset import Selected
 from normatch.data.folder import find_ignored, say_ignored
@@ -26,6 +25,7 @@ from normatch.evaluate.metrics import agreement, named
 from normatch.files import must_be_free, replacing
 from normatch.nets.model import Model, batch_for, contiguous, load_model
 from normatch.text import counted, harmless_cell, on_one_line
+from normatch.training.progress import counting
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -1,0 +1,126 @@
+"""The metrics of a step, by hand and against NumPy; the moving average of the weights."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from normatch.errors import UserError
+from normatch.methods import PseudoLabels
+from normatch.training.ema import EMA
+from normatch.training.metrics import Meter, measure, pseudo_label_quality
+from tests.conftest import make_method
+
+
+@pytest.mark.parametrize("ramp", [False, True])
+def test_average(ramp: bool) -> None:
+    model = make_method("supervised").model
+    average = EMA(model, 0.9, ramp)
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for step in range(4):
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(torch.randn_like(p))
+            for b in model.buffers():
+                b.add_(1)
+        average.update(torch.tensor(step))
+        decay = min(0.9, (1 + step) / (10 + step)) if ramp else 0.9
+        expected = {n: decay * expected[n] + (1 - decay) * p.detach() for n, p in model.named_parameters()}
+    for name, p in average.model.named_parameters():
+        torch.testing.assert_close(p, expected[name])
+        assert not p.requires_grad
+    for mine, theirs in zip(average.model.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert not average.model.training
+
+
+def test_curves_of_figures_3_and_4() -> None:
+    """Eight pseudo-labels by hand; the truth of the last three is not known: one is just not above 0.95, one is trusted
+    and above it, one is neither."""
+    pseudo = PseudoLabels(
+        label=torch.tensor([0, 1, 2, 0, 1, 2, 0, 1]),
+        weight=torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25, 0.75, 1.0, 0.5]),
+        trusted=torch.tensor([True, True, True, False, False, False, True, False]),
+        confidence=torch.tensor([0.99, 0.97, 0.6, 0.96, 0.5, 0.95, 0.98, 0.4]),
+        auxiliary=torch.tensor([0.9, 0.8, 0.7, 0.5, 0.25, 0.75, 0.6, 0.3]),
+    )
+    curves = pseudo_label_quality(pseudo, torch.tensor([0, 1, 0, 0, 2, -1, -1, -1]), classes=4)
+    total, count = curves.pop("pseudo/classes")
+    assert (total / count).tolist() == pytest.approx([3 / 8, 3 / 8, 2 / 8, 0])
+    got = {name: (total / count).item() for name, (total, count) in curves.items()}
+    expected = {
+        "pseudo/trusted": 4 / 8,
+        "pseudo/confident": 4 / 8,
+        "pseudo/correct": 3 / 5,
+        "pseudo/accuracy_trusted": 2 / 3,
+        "pseudo/accuracy_distrusted": 1 / 2,
+        "pseudo/accuracy_confident": 3 / 3,
+        "pseudo/weight": 6 / 8,
+        "pseudo/weight_distrusted": 2 / 4,
+        "pseudo/uncertainty": 1 - 6.35 / 8,
+        "pseudo/uncertainty_auxiliary": 1 - 4.8 / 8,
+    }
+    assert got == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float64])
+def test_curves_are_exact_whatever_the_type_of_the_weights(dtype: torch.dtype) -> None:
+    """A mask as weights, or probabilities of a network in bfloat16, in which 447 of 448 would be 448."""
+    trusted = torch.arange(448) > 0
+    pseudo = PseudoLabels(torch.zeros(448, dtype=torch.int64), trusted.to(dtype), trusted, trusted.float(), None)
+    curves = pseudo_label_quality(pseudo, torch.zeros(448, dtype=torch.int64), classes=2)
+    for name in ("trusted", "weight"):
+        total, count = curves[f"pseudo/{name}"]
+        assert (total.item(), count.item()) == (447, 448)
+    assert curves["pseudo/weight_distrusted"][1].item() == 1
+
+
+def test_curves_need_no_values() -> None:
+    """On tensors without values reading one would raise: nothing here makes the host wait."""
+    with FakeTensorMode():
+        label, weight = torch.zeros(8, dtype=torch.int64), torch.ones(8)
+        curves = pseudo_label_quality(PseudoLabels(label, weight, weight > 0, weight, None), label, classes=5)
+    assert all(total.shape == count.shape for total, count in curves.values())
+    assert curves["pseudo/classes"][0].shape == (5,)
+
+
+def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
+    meter = Meter(torch.device("cpu"))
+    rng = np.random.default_rng(0)
+    values, counts = rng.normal(size=5), rng.integers(1, 9, size=5)
+    for value, count in zip(values, counts, strict=True):
+        nothing, n = torch.tensor(0.0), torch.tensor(float(count))
+        shares = torch.tensor([1.0, 0.0, value]) * n
+        means = {"a": (torch.tensor(value * count), n), "b": (nothing, nothing), "c": (shares, n.expand(3))}
+        meter.add(measure(means))
+    restored = Meter(torch.device("cpu"))
+    restored.load(dict(sorted(meter.state().items(), reverse=True)))
+    for m in (meter, restored):
+        read = m.read()
+        assert read["a"] == pytest.approx(np.average(values, weights=counts))
+        assert read["b"] is None
+        assert read["c"] == pytest.approx([1, 0, np.average(values, weights=counts)], abs=1e-6)
+        assert m.read() == {"a": None, "b": None, "c": None}
+
+
+def test_other_measurements_than_at_the_steps_before_are_named() -> None:
+    one = (torch.ones(()), torch.ones(()))
+    meter, resumed = Meter(torch.device("cpu")), Meter(torch.device("cpu"))
+    meter.add(measure({"a": one, "b": one}))
+    resumed.load(meter.state())
+    for m in (meter, resumed):
+        with pytest.raises(UserError, match=r"are a, c, at the steps before they were a, b: return the same") as error:
+            m.add(measure({"a": one, "c": one}))
+        assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match=r"are a, b, c, at the steps before they were a, b: return"):
+            m.add(measure({"a": one, "b": one, "c": one}))
+
+
+def test_what_is_not_finite_is_read_as_none() -> None:
+    meter, one = Meter(torch.device("cpu")), torch.ones(())
+    for value in (1.0, math.inf, 2.0):
+        shares = (torch.tensor([0.5, math.nan]), one.expand(2))
+        meter.add(measure({"loss": (torch.tensor(value), one), "shares": shares}))
+    assert meter.read() == {"loss": None, "shares": None}
