@@ -76,7 +76,7 @@ def test_predictions_are_the_kept_models(finished: Run) -> None:
 
 
 def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Config) -> None:
-    assert finished.config == tiny_config.replace(validation=0.1)
+    assert finished.config == tiny_config.replace(validation=0.1, threads=finished.config.threads)
     split, labels = finished.split, prepare(finished.config).corpus.train.labels
     assert np.bincount(labels[split.labelled]).tolist() == [4] * 10
     assert len(split.validation) == 144
