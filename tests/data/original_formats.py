@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 
 DIGITS = tuple(map(str, range(10)))
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+NO_TEST = np.zeros(0, np.uint8), np.zeros(0, np.int64)
 STL10_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 
 
@@ -35,8 +36,9 @@ STL10_NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey
 class Expected:
     train: Bytes
     train_labels: Ints
-    test: Bytes | None
-    test_labels: Ints | None
+    test: Bytes
+    """Empty if there is no test set."""
+    test_labels: Ints
     classes: tuple[str, ...]
     folds: tuple[Ints, ...] = ()
 
@@ -137,8 +139,6 @@ def _fifths(images: Bytes) -> list[slice]:
 
 
 def cifar10_python(content: Expected, dump: Callable[[object], bytes] = python2_pickle) -> dict[str, bytes]:
-    assert content.test is not None
-    assert content.test_labels is not None
     files = {
         "batches.meta": dump({"num_cases_per_batch": 10_000, "label_names": list(content.classes), "num_vis": 3072})
     }
@@ -165,8 +165,6 @@ def _records(images: Bytes, *labels: Ints) -> bytes:
 
 
 def cifar10_binary(content: Expected) -> dict[str, bytes]:
-    assert content.test is not None
-    assert content.test_labels is not None
     files = {"batches.meta.txt": "".join(f"{name}\n" for name in (*content.classes, "")).encode()}
     for i, part in enumerate(_fifths(content.train)):
         files[f"data_batch_{i + 1}.bin"] = _records(content.train[part], content.train_labels[part])
@@ -194,8 +192,6 @@ CIFAR100_NAMES = tuple(f"kind_{i:02}" for i in range(100))
 
 
 def cifar100_python(content: Expected) -> dict[str, bytes]:
-    assert content.test is not None
-    assert content.test_labels is not None
     files = {
         "meta": python2_pickle(
             {"fine_label_names": list(content.classes), "coarse_label_names": [f"group_{i}" for i in range(20)]}
@@ -217,8 +213,6 @@ def cifar100_python(content: Expected) -> dict[str, bytes]:
 
 
 def cifar100_binary(content: Expected) -> dict[str, bytes]:
-    assert content.test is not None
-    assert content.test_labels is not None
     return {
         "coarse_label_names.txt": "".join(f"group_{i}\n" for i in range(20)).encode(),
         "fine_label_names.txt": "".join(f"{name}\n" for name in content.classes).encode(),
@@ -245,8 +239,6 @@ def stl10() -> Expected:
 
 
 def stl10_files(content: Expected) -> dict[str, bytes]:
-    assert content.test is not None
-    assert content.test_labels is not None
     return {
         "class_names.txt": "".join(f"{name}\n" for name in content.classes).encode(),
         "fold_indices.txt": "".join(" ".join(map(str, fold)) + " \n" for fold in content.folds).encode(),
@@ -291,8 +283,6 @@ def idx_writer(classes: tuple[str, ...], *, packed: bool) -> Callable[[Path], Ex
             random_labels(20, 10),
             classes,
         )
-        assert content.test is not None
-        assert content.test_labels is not None
         for name, array in (
             ("train-images-idx3-ubyte", content.train[..., 0]),
             ("train-labels-idx1-ubyte", content.train_labels.astype(np.uint8)),
@@ -366,7 +356,7 @@ def write_manifest(folder: Path) -> Expected:
         save_png(folder / path, image)
     with (folder / "list.csv").open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows([("path", "label"), *rows])
-    return Expected(images, np.array([1, -1, 0, 1, -1]), None, None, ("cat", "dog"))
+    return Expected(images, np.array([1, -1, 0, 1, -1]), *NO_TEST, ("cat", "dog"))
 
 
 def write_arrays(folder: Path) -> Expected:
@@ -377,8 +367,6 @@ def write_arrays(folder: Path) -> Expected:
         np.arange(4) % 3,
         DIGITS[:3],
     )
-    assert content.test is not None
-    assert content.test_labels is not None
     np.savez_compressed(
         folder / "data.npz",
         images=content.train[..., 0],
@@ -395,7 +383,7 @@ def write_digits(_folder: Path) -> Expected:
     bunch = load_digits()
     # Sixteenths of full ink, rounded; 8 of them are exactly between 127 and 128.
     ink = np.array([round(x * 255 / 16) for x in range(17)], np.uint8)
-    return Expected(ink[bunch.images.astype(int)][..., None], bunch.target.astype(np.int64), None, None, DIGITS)
+    return Expected(ink[bunch.images.astype(int)][..., None], bunch.target.astype(np.int64), *NO_TEST, DIGITS)
 
 
 def both_forms(

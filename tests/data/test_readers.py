@@ -57,7 +57,7 @@ def assert_equal(corpus: Corpus, expected: Expected) -> None:
         (corpus.train, expected.train, expected.train_labels),
         (corpus.test, expected.test, expected.test_labels),
     ):
-        if images is None:
+        if not len(images):
             assert dataset is None
             continue
         assert dataset is not None

@@ -112,7 +112,7 @@ def test_another_size_is_another_entry(paths: list[Path], cache: Cache) -> None:
 
 def test_headers_are_not_read_again(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     read(paths[:6], cache, size=4)
-    monkeypatch.setattr("normatch.data.images.many._headers", None)
+    monkeypatch.setattr("normatch.data.images.many.header", None)
     assert read(paths[:6], cache)[0].images.shape == (6, 9, 8, 3)
 
 

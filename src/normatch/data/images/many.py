@@ -107,7 +107,9 @@ def decode_all(
     form: Form | None = (*_sides(size), channels) if size and channels else None
     if form is None:
         facts = cache.facts(key) if cache else None
-        form = _form(facts if facts is not None else _headers(paths), size, channels, largest)
+        if facts is None:
+            facts = _gathered(_attempts(paths, None), (0, 0, 0))[0].facts
+        form = _form(facts, size, channels, largest)
     entry = cache.open(key, form) if cache else None
     return _result(paths, entry or _decode(paths, form, progress, cache, key), on_bad)
 
@@ -123,9 +125,7 @@ def decode_batches(
     with closing(_attempts(paths, form, ahead=batch)) as attempts:
         for start in range(0, len(paths), batch):
             entry, _ = _gathered(islice(attempts, batch), form, start)
-            read = min(start + batch, len(paths))
-            of = f"{'the first ' if read < len(paths) else ''}{read:,}"
-            yield _result(paths, entry, on_bad, range(start, read), of)
+            yield _result(paths, entry, on_bad, range(start, min(start + batch, len(paths))))
 
 
 def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -162,14 +162,17 @@ def _in_threads(do: Callable[[A], B], things: Iterable[A], ahead: int = 64) -> G
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _result(
-    paths: Sequence[Path], entry: Entry, on_bad: OnBad, positions: range | None = None, of: str | None = None
-) -> Decoded:
-    """The entry as a result. ``positions`` are those of its files, and ``of`` is how many were read, for an error."""
-    if entry.bad and on_bad == "stop":
-        raise _unreadable_error(paths, entry.bad, of or f"{len(paths):,}")
+def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad, positions: range | None = None) -> Decoded:
+    """The entry as a result; ``positions`` are those of its files, by default all."""
+    bad = [(paths[i], why) for i, why in entry.bad.items()]
+    if len(bad) == 1 and on_bad == "stop":
+        raise BadImages(f"cannot read image {bad[0][0]}: {bad[0][1]}; replace or remove it")
+    if bad and on_bad == "stop":
+        named = ", ".join(f"{path} ({why})" for path, why in bad[:NAMED])
+        more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
+        raise BadImages(f"cannot read {len(bad)} images: {named}{more}; replace or remove them")
     kept = np.setdiff1d(positions or range(len(paths)), np.array(list(entry.bad), np.int64))
-    return Decoded(entry.images, entry.facts, kept, tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items()))
+    return Decoded(entry.images, entry.facts, kept, tuple(f"{path}: {why}" for path, why in bad))
 
 
 def _sides(size: Size) -> tuple[int, int]:
@@ -190,27 +193,16 @@ def _form(facts: NDArray[Any], size: Size | None, channels: Channels | None, lar
     return side, side, channels
 
 
-def _headers(paths: Sequence[Path]) -> NDArray[Any]:
-    """The facts of the readable files that their headers state."""
-
-    def attempt(path: Path) -> Fact | None:
-        try:
-            return *header(path), 0, 0, np.zeros(FACTS["thumbnail"].shape, np.uint8)
-        except Unreadable:
-            return None
-
-    _ignore_odd_metadata()
-    return np.array([fact for fact in _in_threads(attempt, paths) if fact is not None], FACTS)
-
-
 Attempt = tuple[Fact, NDArray[np.uint8]] | Unreadable
 
 
-def _attempts(paths: Sequence[Path], form: Form, ahead: int = 64) -> Generator[Attempt, None, None]:
-    """Each file's facts and its pixels in that form, or why it cannot be read."""
+def _attempts(paths: Sequence[Path], form: Form | None, ahead: int = 64) -> Generator[Attempt, None, None]:
+    """Each file's facts and pixels in that form, or why it cannot be read; without a form, the facts of its header."""
 
     def attempt(path: Path) -> Attempt:
         try:
+            if form is None:
+                return (*header(path), 0, 0, np.zeros(FACTS["thumbnail"].shape, np.uint8)), np.empty(0, np.uint8)
             image, seen = open_upright(path, form)
             return facts_of(image, seen), pixels(image, form)
         except Unreadable as error:
@@ -218,11 +210,12 @@ def _attempts(paths: Sequence[Path], form: Form, ahead: int = 64) -> Generator[A
         except MemoryError as error:
             return Unreadable(path, error)
 
-    _ignore_odd_metadata()
+    # Pillow warns of odd metadata. Filters are the whole process's: this one is for the threads, and stays.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     return _in_threads(attempt, paths, ahead)
 
 
-def _gathered(attempts: Iterable[Attempt], form: Form, start: int) -> tuple[Entry, bool]:
+def _gathered(attempts: Iterable[Attempt], form: Form, start: int = 0) -> tuple[Entry, bool]:
     """The images that could be read, those of files from position ``start`` on; and whether all errors will last."""
     facts: list[Fact] = []
     images: list[NDArray[np.uint8]] = []
@@ -261,17 +254,3 @@ def _decode(paths: Sequence[Path], form: Form, progress: DecodingProgress, cache
             progress(min(start + each, len(paths)), len(paths))
         whole = np.concatenate(facts)
         return part.finish(whole, bad, keep=all_last) if part else Entry(images[:filled], whole, bad)
-
-
-def _ignore_odd_metadata() -> None:
-    """Silence Pillow's warnings, in all threads from now on: filters are the whole process's."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")
-
-
-def _unreadable_error(paths: Sequence[Path], bad: dict[int, str], of: str) -> BadImages:
-    if len(bad) == 1:
-        ((i, why),) = bad.items()
-        return BadImages(f"cannot read image {paths[i]}: {why}; replace or remove it")
-    named = ", ".join(f"{paths[i]} ({why})" for i, why in list(bad.items())[:NAMED])
-    more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
-    return BadImages(f"cannot read {len(bad)} of {of} images: {named}{more}; replace or remove them")
