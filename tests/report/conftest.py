@@ -1,5 +1,6 @@
 """Finished runs of every kind, each of a second or two."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from normatch.files import read_sealed
 from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import own
 from normatch.report import numbers_of
+from normatch.report.findings import examine, gather
 from normatch.training import train
 
 Runs = dict[str, Path]
@@ -62,3 +64,13 @@ def edited(runs: Runs, tmp_path: Path) -> Edited:
         return copy
 
     return edit
+
+
+@pytest.fixture(scope="session")
+def evidence(runs: Runs) -> Any:
+    return gather(runs["normatch"], device="cpu")
+
+
+def look(evidence: Any, **changes: Any) -> Any:
+    """Findings of the evidence, with some of it replaced."""
+    return examine(dataclasses.replace(evidence, **changes))

@@ -16,7 +16,7 @@ from normatch.files import read_sealed
 from normatch.report import compare, describe, write_comparison
 from normatch.report.compare import Difference, tables
 from tests.report.conftest import Edited, Runs
-from tests.report.test_report import Page
+from tests.report.test_page import Page
 
 Seeds = Callable[..., list[Path]]
 
