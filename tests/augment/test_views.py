@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from normatch.augment import VIEWS, AugmentConfig, Numbers, Views
+from normatch.augment import VIEWS, AugmentConfig, Numbers, Views, check_view
 from normatch.augment.cutout import cut_out
 from normatch.augment.randaugment import build_programs, randaugment
 from normatch.augment.vectors import VectorNumbers, vector_view
@@ -154,7 +154,9 @@ def test_config_out_of_range_names_field_value_and_range(field: str, value: Any)
         AugmentConfig(**{field: value}).check()
 
 
-def test_a_border_as_wide_as_the_image_is_refused() -> None:
+def test_impossible_views_are_refused() -> None:
+    with pytest.raises(UserError, match="unknown view 'medium': choose from none, weak, strong"):
+        check_view("medium")
     with pytest.raises(UserError, match=r"pad is 8: allowed is less than the image's side, 8"):
         Views((1, 9, 8), AugmentConfig(pad=8))
 

@@ -14,16 +14,11 @@ each_method = pytest.mark.parametrize("name", NAMES)
 
 VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] + [
     ("fixmatch", {"alignment": True, "pseudo_label": "soft", "passes": "shared"}),
-    ("normatch", {"consensus": "drop"}),
-    ("normatch", {"auxiliary": "mlp", "accumulate_mixture": True}),
-    ("normatch", {"auxiliary": "nfc+nfc", "passes": "shared"}),
-    ("normatch", {"head": "nfc"}),
-    ("normatch", {"stop_gradient": False}),
-    ("normatch", {"auxiliary_pseudo_labels": True}),
-    ("normatch", {"alignment": False, "pseudo_label": "onehot"}),
-    ("normatch", {"flow_dropout": "first-epoch", "means": "normal"}),
+    ("normatch", {"consensus": "drop", "auxiliary": "mlp", "accumulate_mixture": True}),
+    ("normatch", {"auxiliary": "nfc+nfc", "auxiliary_pseudo_labels": True, "passes": "shared"}),
+    ("normatch", {"head": "nfc", "flow_dropout": "first-epoch", "means": "normal"}),
+    ("normatch", {"stop_gradient": False, "alignment": False, "pseudo_label": "onehot"}),
     ("normatch", {"accumulate_mixture": True, "flow_ramp": 0, "num_weight": 0.0}),
-    ("normatch", {"adaptive": True, "pseudo_label": "onehot", "passes": "shared"}),
     ("normatch", {"adaptive": True, "decide_after": 0.5, "passes": "shared"}),
 ]
 each_variant = pytest.mark.parametrize(("name", "choices"), VARIANTS, ids=lambda v: v if isinstance(v, str) else str(v))

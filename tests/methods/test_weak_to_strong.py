@@ -1,6 +1,7 @@
 """How the views go through the backbone: whose statistics normalise them, and which get gradients."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from torch import Tensor
 
 from normatch.config import Config, from_json
 from normatch.errors import UserError
+from normatch.methods import Task
+from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.weak_to_strong import WeakToStrong
+from normatch.nets.model import Model
 from tests.conftest import make_batch, make_method
 
 
@@ -85,3 +89,12 @@ def test_strong_views_learn_the_target_that_the_setting_names(
     assert len(weight.unique()) > 1
     expected = (weight * -(target * strong.log()).sum(1)).mean()
     assert outcome.losses["unlabelled"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_what_a_method_cannot_do_is_refused() -> None:
+    with pytest.raises(UserError, match=r"settings\.threshold is 1\.5: give a probability"):
+        FixMatchSettings(threshold=1.5).check()
+    spec = dataclasses.replace(made("joint").model.spec, backbone="mlp", shape=(5,), mean=(0.0,), std=(1.0,))
+    task = Task(classes=3, labelled=6, unlabelled=30, epoch=10, steps=100)
+    with pytest.raises(UserError, match=r"settings\.passes is 'shared', which backbone 'mlp' does not have"):
+        FixMatch(Model(spec), task, FixMatchSettings(passes="shared"))

@@ -107,7 +107,9 @@ def test_the_error_names_what_fits() -> None:
         create_backbone("mlp", (3, 4000, 4000))
 
 
-def test_unknown_names_are_refused() -> None:
+def test_unknown_names_and_impossible_shapes_are_refused() -> None:
+    with pytest.raises(UserError, match=r"no backbone takes samples of shape \(3, 4, 4\): resize them"):
+        suitable_backbone((3, 4, 4))
     with pytest.raises(UserError, match=r"unknown backbone 'wrn-28-3'.*did you mean 'wrn-28-"):
         create_backbone("wrn-28-3", (3, 32, 32))
 

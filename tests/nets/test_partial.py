@@ -1,4 +1,4 @@
-"""Passes in which only the first items of a batch learn."""
+"""Passes in which only the first samples of a batch learn."""
 
 import copy
 
@@ -19,10 +19,10 @@ def normalised(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:
     return join(normalise(norm, parts_of(x, learning)))
 
 
-def images(items: int, name: str = "wrn-28-2") -> Tensor:
+def images(n: int, name: str = "wrn-28-2") -> Tensor:
     """For that network, which may take no small ones."""
-    generator = torch.Generator().manual_seed(items)
-    return torch.randn(items, *shape_for(name), dtype=torch.float64, generator=generator)
+    generator = torch.Generator().manual_seed(n)
+    return torch.randn(n, *shape_for(name), dtype=torch.float64, generator=generator)
 
 
 def shape_for(name: str) -> tuple[int, int, int]:
@@ -40,17 +40,13 @@ def gradients(net: nn.Module) -> list[Tensor]:
     return [gradient for gradient in found if gradient is not None]
 
 
-def test_there_are_such_networks() -> None:
-    assert {"wrn-28-2", "quick-resnet", "resnet-18"} <= set(PARTIAL)
-
-
-@given(items=st.integers(2, 8), data=st.data())
-def test_part_of_a_batch_is_normalised_by_all_of_it(items: int, data: st.DataObject) -> None:
-    learning = data.draw(st.integers(1, items))
+@given(n=st.integers(2, 8), data=st.data())
+def test_part_of_a_batch_is_normalised_by_all_of_it(n: int, data: st.DataObject) -> None:
+    learning = data.draw(st.integers(1, n))
     norm = nn.BatchNorm2d(3).double().train()
     nn.init.uniform_(norm.weight, 0.5, 1.5)
     reference = copy.deepcopy(norm)
-    x = images(items)[:, :, :4, :4] * 2 + 1
+    x = images(n)[:, :, :4, :4] * 2 + 1
     assert torch.allclose(normalised(norm, x, learning), reference(x))
     for ours, theirs in zip(norm.buffers(), reference.buffers(), strict=True):
         assert torch.allclose(ours, theirs)
@@ -79,7 +75,7 @@ def test_the_gradient_is_orthogonal_to_shift_and_scale() -> None:
 
 
 @pytest.mark.parametrize("name", PARTIAL)
-def test_a_network_sees_all_items(name: str) -> None:
+def test_a_network_sees_all_samples(name: str) -> None:
     """The features and running statistics are those of the ordinary pass, also where nothing learns."""
     net, x = network(name), images(6, name)
     reference = copy.deepcopy(net)
@@ -101,6 +97,6 @@ def test_only_part_of_a_batch_learns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARTIAL)
-def test_a_network_whose_items_all_learn_makes_the_ordinary_pass(name: str) -> None:
+def test_a_network_whose_samples_all_learn_makes_the_ordinary_pass(name: str) -> None:
     net, x = network(name), images(3, name)
     assert torch.equal(copy.deepcopy(net)(x, learning=3), net(x))

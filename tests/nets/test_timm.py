@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import normatch
 from normatch.config import Config
 from normatch.errors import UserError
-from normatch.evaluate.export import Served, export_model
 from normatch.nets import create_backbone, find_backbone
 from normatch.training import prepare, train
 
@@ -85,13 +84,7 @@ def test_colour_statistics_and_features(stand_in: SimpleNamespace) -> None:
     assert std == pytest.approx((51.0, 76.5, 102.0))
     assert create_backbone("timm:tiny", (3, 32, 32)).features == 6
     assert stand_in.fetched == 0
-
-
-def test_from_scratch_nothing_is_fetched(stand_in: SimpleNamespace, tiny_config: Config) -> None:
-    stand_in.online = False
-    model = prepare(tiny_config.replace(backbone="timm-scratch:tiny")).method.model
-    ordinary = prepare(tiny_config).method.model
-    assert (model.spec.mean, model.spec.std) == (ordinary.spec.mean, ordinary.spec.std)
+    assert find_backbone("timm-scratch:tiny").statistics is None, "those of the data"
 
 
 def test_reading_and_resuming_never_fetch(stand_in: SimpleNamespace, tiny_config: Config, tmp_path: Path) -> None:
@@ -105,11 +98,6 @@ def test_reading_and_resuming_never_fetch(stand_in: SimpleNamespace, tiny_config
     assert train(config, run.path, resume=True).finished
     np.testing.assert_array_equal(normatch.load(run.path).predict_proba(images), expected)
     assert stand_in.fetched == 1
-
-
-def test_export(stand_in: SimpleNamespace, tiny_config: Config, tmp_path: Path) -> None:
-    model = prepare(tiny_config.replace(backbone="timm:tiny", method="supervised")).method.model
-    assert export_model(Served(model), "onnx", tmp_path / "model.onnx") < 1e-5
 
 
 def test_weights_that_cannot_be_fetched(stand_in: SimpleNamespace, tiny_config: Config, tmp_path: Path) -> None:
