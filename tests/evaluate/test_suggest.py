@@ -11,7 +11,6 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image
 
 from normatch.cli import main
@@ -144,12 +143,9 @@ def test_many_of_one_class_have_several_rows_of_the_sheet(run: Run, monkeypatch:
     assert sorted(samples) == sorted(int(row.item) for row in found.rows)
 
 
-@pytest.mark.parametrize("of", ["pictures", "digits"])
-def test_suggestions_in_parquet(
-    of: str, run: Run, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suggestions_in_parquet(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    path = run.path if of == "digits" else pictures / "run"
+    path = pictures / "run"
     for name in ("next.csv", "next.parquet"):
         assert main(["suggest", str(path), "--labels", "3", "--out", name, "--device", "cpu"]) == 0
     rows, stored = read_table("next.csv"), pyarrow.parquet.read_table("next.parquet").to_pylist()
@@ -317,40 +313,18 @@ def test_without_unlabelled_samples_there_is_nothing_to_suggest(desk: Path) -> N
         suggest("run", 0)
 
 
-SIZES = (5, 30, 10, 20, 15)
-
-
-@pytest.fixture(scope="module")
-def blobs() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Clusters of different sizes, far apart, in a mixed order; and the cluster of each sample."""
-    rng = np.random.default_rng(0)
-    cluster = rng.permutation(np.repeat(np.arange(len(SIZES)), SIZES))
-    return (rng.normal(size=(len(cluster), 3)) + 100 * np.eye(len(SIZES))[cluster, :3] + 90 * cluster[:, None]).astype(
-        "f4"
-    ), cluster
-
-
-def test_each_cluster_has_one_near_its_mean(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
-    x, cluster = blobs
-    chosen, clusters = unlabelled_clusters(x, len(SIZES))
-    assert [len(members) for members in clusters] == sorted(SIZES, reverse=True)
-    assert cluster[chosen].tolist() == np.argsort(SIZES)[::-1].tolist()
+def test_clusters_that_are_apart_are_found() -> None:
+    """Each has one sample, that nearest to its mean; those with a label have none; the largest weight comes first."""
+    rng, sizes = np.random.default_rng(0), (5, 30, 10, 20, 15)
+    cluster = rng.permutation(np.repeat(np.arange(5), sizes))
+    x = (rng.normal(size=(80, 3)) + 100 * np.eye(5)[cluster, :3] + 90 * cluster[:, None]).astype("f4")
+    chosen, clusters = unlabelled_clusters(x, 5)
+    assert cluster[chosen].tolist() == [1, 3, 4, 2, 0], "by size"
     for position, members in zip(chosen, clusters, strict=True):
         assert members.tolist() == np.flatnonzero(cluster == cluster[position]).tolist()
-        middle = x[members].mean(0)
-        assert position == members[np.linalg.norm(x[members] - middle, axis=1).argmin()]
-
-
-def test_clusters_with_a_label_need_none(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
-    x, cluster = blobs
+        assert position == members[np.linalg.norm(x[members] - x[members].mean(0), axis=1).argmin()]
     labelled = np.array([np.flatnonzero(cluster == k)[0] for k in (1, 2)])
-    chosen, clusters = unlabelled_clusters(x, 3, labelled)
-    assert cluster[chosen].tolist() == [3, 4, 0]
-    assert [len(members) for members in clusters] == [20, 15, 5]
-
-
-def test_clusters_of_the_largest_weight_come_first(blobs: tuple[NDArray[np.float32], NDArray[np.int64]]) -> None:
-    x, cluster = blobs
+    assert cluster[unlabelled_clusters(x, 3, labelled)[0]].tolist() == [3, 4, 0]
     weights = np.array([0.5, 0.1, 0.0, 0.01, 0.3], np.float32)[cluster]  # in all 2.5, 3, 0, 0.2, 4.5
     assert cluster[unlabelled_clusters(x, 5, weights=weights)[0]].tolist() == [4, 1, 0, 3, 2]
 
