@@ -1,12 +1,15 @@
 """The numbers of every recipe: those of the paper, and where a recipe has its own."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from normatch.config import Config, flat, to_json
+from normatch.config import Config, flat, from_json, to_json
+from normatch.data import sources
+from normatch.nets import backbones
 from normatch.recipes import (
     cifar10,
     cifar10_fast,
@@ -42,6 +45,15 @@ PAPER: dict[str, Any] = {
     "settings.decide_after": 1.0,
     "settings.adaptive": False,
     "settings.passes": "joint",
+    "settings.alignment": True,
+    "settings.consensus": "min",
+    "settings.num_weight": 1e-6,
+    "settings.flow_layers": 6,
+    "settings.flow_hidden": 32,
+    "settings.flow_lr": 1e-3,
+    "settings.flow_clip": 50.0,
+    "settings.flow_ramp": 5,
+    "optim.momentum": 0.9,
 }
 
 DIGITS = {
@@ -97,13 +109,20 @@ def numbers(config: Config) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_a_recipe_has_these_numbers(name: str) -> None:
+def test_a_recipe_has_these_numbers_and_names_things_that_exist(name: str) -> None:
+    config = recipes.get(name).build()
     data, labels, own_numbers = RECIPES[name]
-    assert numbers(recipes.get(name).build()) == {"data": data, "labels": labels} | PAPER | own_numbers
+    assert config.name == name
+    assert numbers(config) == {"data": data, "labels": labels} | PAPER | own_numbers
+    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
+    source = sources.get(config.data)
+    assert backbones.get(config.backbone).supports(source.shape)
+    assert config.labels is None or config.labels % source.classes == 0
 
 
-def test_no_recipe_is_missing() -> None:
+def test_the_defaults_of_a_config_are_those_of_the_paper() -> None:
     assert set(recipes.names()) == set(RECIPES)
+    assert Config(name="cifar10-40") == recipes.get("cifar10-40").build()
 
 
 def test_own_data_has_these_numbers() -> None:
@@ -115,15 +134,11 @@ def test_a_recipe_takes_other_labels_and_another_seed(build: Callable[[int, int]
     config = build(1000, 5)
     assert (config.labels, config.seed) == (1000, 5)
     assert "1000" in config.name.split("-")
-
-
-def test_stl10_takes_another_fold_and_another_seed() -> None:
-    config = stl10(fold=3, seed=5)
-    assert (config.fold, config.seed) == (3, 5)
+    assert (stl10(fold=3, seed=5).fold, stl10(fold=3, seed=5).seed) == (3, 5)
 
 
 def test_own_data_give_the_run_its_name(tmp_path: Path) -> None:
     (tmp_path / "shots.2024").mkdir()
     (tmp_path / "loop").symlink_to("loop")
-    named = {data: own(str(tmp_path / data)).name for data in ("shots.2024", "list.csv", "loop")}
-    assert named == {"shots.2024": "shots.2024", "list.csv": "list", "loop": "loop"}
+    named = {data: own(str(tmp_path / data)).name for data in ("shots.2024", "list.csv", "loop", "a\x1b\nb")}
+    assert named == {"shots.2024": "shots.2024", "list.csv": "list", "loop": "loop", "a\x1b\nb": "a__b"}

@@ -40,17 +40,17 @@ class Config:
     on_bad_image: Literal["stop", "skip"] = "stop"
     """On an unreadable file in your own folder or manifest, stop before training, or skip it and list it."""
     test_share: float = 0.0
-    """Share of the labelled items held out for testing, drawn by seed: for data without a test set."""
+    """Share of the labelled samples held out for testing, drawn by seed: for data without a test set."""
     labels: int | None = 40
     """Total number of labels used, equally many of each class. None uses every label there is."""
     fold: int | None = None
     """Index of a predefined labelled subset (STL-10, Mini-ImageNet), less what is held out, in place of a draw."""
     labelled: tuple[Path, ...] = ()
-    """What names the items whose labels are used, less what is set aside, in place of a draw: folders of earlier runs,
+    """What names the samples whose labels are used, less what is set aside, in place of a draw: folders of earlier runs,
     tables of normatch suggest (those of files with labels filled in, which are used), files of positions among the
-    training items (text or .npy); all of them together."""
+    training samples (text or .npy); all of them together."""
     validation: float = 0.0
-    """Share of the labelled items set aside for choosing settings; the test set is never used for that."""
+    """Share of the labelled samples set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
     """Whether the unlabelled set also contains the labelled images, as in FixMatch."""
 
@@ -59,7 +59,7 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     """The settings of the method."""
     backbone: str = "wrn-28-2"
-    """The network's name; auto picks one that suits the shape of the items, timm:NAME is a pretrained timm network."""
+    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network."""
     norm_momentum: float | None = None
     """Momentum of batch norm's running statistics; None is the backbone's default (0.001 for wide ResNets)."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
