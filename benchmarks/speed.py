@@ -25,7 +25,7 @@ from normatch.training.bench import bench, describe
 from normatch.training.machine import circumstances
 from normatch.training.progress import Lines
 
-ITEMS = 50_000
+IMAGES = 50_000
 """Images on the device, as in CIFAR-10: they count in the peak memory."""
 
 LIMIT = 900
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a timing, about")
-    parser.add_argument("--items", type=int, default=ITEMS, help="images of noise on the device")
+    parser.add_argument("--images", type=int, default=IMAGES, help="images of noise on the device")
     parser.add_argument("--batch", type=int, help="labelled and unlabelled images of a step, to try this script out")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--options", type=json.loads, help=argparse.SUPPRESS)
@@ -115,7 +115,7 @@ def main() -> None:
     if given.alone:
         measure(given.cases[0], given.out, given.options)
         return
-    options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "batch": given.batch}
+    options = {"repeats": given.repeats, "seconds": given.seconds, "images": given.images, "batch": given.batch}
     reports: list[dict[str, Any]] = []
     for name in given.cases or names:
         reports.append(run(name, options))

@@ -177,7 +177,7 @@ class BenchOptions:
     """Approximate length of each timing."""
     compare: str | None = None
     """Another method to time in the same run."""
-    items: int | None = None
+    images: int | None = None
     """Noise images in place of a named data set; by default a few steps' worth."""
     cache: bool = True
     """Keep decoded images for the next start: see normatch data cache."""
@@ -252,7 +252,7 @@ def _bench(argv: list[str]) -> None:
             made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
     config = made.config
     configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
-    options = {"repeats": given.repeats, "seconds": given.seconds, "items": given.items, "corpus": made.corpus}
+    options = {"repeats": given.repeats, "seconds": given.seconds, "images": given.images, "corpus": made.corpus}
     reports = [bench(c, **options, progress=Lines(f"{c.name} {c.method}")) for c in configs]
     if given.out:
         write_json(given.out, reports)

@@ -46,9 +46,9 @@ class Config:
     fold: int | None = None
     """Index of a predefined labelled subset (STL-10, Mini-ImageNet), less what is held out, in place of a draw."""
     labelled: tuple[Path, ...] = ()
-    """What names the samples whose labels are used, less what is set aside, in place of a draw: folders of earlier runs,
-    tables of normatch suggest (those of files with labels filled in, which are used), files of positions among the
-    training samples (text or .npy); all of them together."""
+    """What names the samples whose labels are used, less what is set aside, in place of a draw: folders of earlier
+    runs, tables of normatch suggest (those of files with labels filled in, which are used), files of positions among
+    the training samples (text or .npy); all of them together."""
     validation: float = 0.0
     """Share of the labelled samples set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True

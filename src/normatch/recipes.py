@@ -114,8 +114,8 @@ def own(data: str | Path, seed: int = 0) -> Config:
     """Your own folder of class folders, CSV manifest or .npz: a draft that :func:`normatch.plan` completes.
 
     Call ``plan`` before ``train``, as ``normatch train --data`` does: it chooses image size, network, batch, steps and
-    held-out samples from the data and the machine. Without it, ``train`` takes images of up to 224 pixels, 4,096 steps of
-    64 labelled images and no test set, which is far too much without a GPU. What you change in the config, ``plan``
+    what is held out from the data and the machine. Without it, ``train`` takes images of up to 224 pixels, 4,096 steps
+    of 64 labelled images and no test set, which is far too much without a GPU. What you change in the config, ``plan``
     keeps:
 
         plan = normatch.plan(normatch.recipes.own("pictures").replace(steps=200))

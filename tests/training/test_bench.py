@@ -68,11 +68,11 @@ def test_a_recipe_with_folds_and_labels_is_timed(capsys: pytest.CaptureFixture[s
 
 def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "speed.json"
-    arguments = ["--compare", "supervised", "--items", "99", "--json", "--out", str(kept)]
+    arguments = ["--compare", "supervised", "--images", "99", "--json", "--out", str(kept)]
     assert main(["bench", "digits-40", *QUICK, *arguments]) == 0
     first, second = json.loads(capsys.readouterr().out)
     assert json.loads(kept.read_text()) == [first, second]
-    assert first["items"] == 99
+    assert first["images"] == 99
     assert (first["method"], second["method"]) == ("normatch", "supervised")
     assert main(["bench", "digits-40", *QUICK, "--compare", "supervised"]) == 0
     assert "times the time of supervised" in capsys.readouterr().out

@@ -34,26 +34,26 @@ def bench(
     *,
     repeats: int = 5,
     seconds: float = 2.0,
-    items: int | None = None,
+    images: int | None = None,
     corpus: Corpus | None = None,
     progress: Progress = quiet,
 ) -> dict[str, Any]:
     """Steps per second (the median of ``repeats`` timings of about ``seconds``) and milliseconds of a step's parts.
 
     A named data set is replaced by noise of its shape, so that nothing needs to be downloaded: a step's time does not
-    depend on the pixels. ``items`` is their number, by default a few times what a step draws. ``corpus`` is the data if
-    already read. Parts are timed separately, so their sum may differ from the step's time.
+    depend on the pixels. ``images`` is their number, by default a few times what a step draws. ``corpus`` is the data
+    if already read. Parts are timed separately, so their sum may differ from the step's time.
     """
     if repeats < 1 or seconds <= 0:
         raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
-    if items is not None and items < 1:
-        raise UserError(f"items is {items}: give a positive number of images")
-    if items is not None and config.data not in sources:
-        raise UserError(f"items is {items}, but {config.data} is timed with its own items: leave it out")
+    if images is not None and images < 1:
+        raise UserError(f"images is {images}: give a positive number")
+    if images is not None and config.data not in sources:
+        raise UserError(f"images is {images}, but {config.data} is timed with its own images: leave it out")
     start = time.perf_counter()
     if corpus is None and config.data in sources:
-        # The noise stands for the items to learn from: none of it is held out, and its fold is what would be named.
-        corpus = _noise(config, items)
+        # The noise stands for the images to learn from: none of it is held out, and its fold is what would be named.
+        corpus = _noise(config, images)
         config = config.replace(test_share=0.0, labelled=(), fold=0 if config.labelled else config.fold)
     if device_of(config.device).type == "cuda":
         # First, because the choice between pools on the device and on the host depends on the free memory.
@@ -77,7 +77,7 @@ def bench(
             "method": config.method,
             "backbone": job.method.model.spec.backbone,
             "shape": job.method.model.spec.shape,
-            "items": len(job.corpus.train),
+            "images": len(job.corpus.train),
             "steps_per_second": rate,
             "repeats": rates,
             "steps_each": count,
@@ -109,23 +109,23 @@ def describe(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _noise(config: Config, items: int | None) -> Corpus:
+def _noise(config: Config, images: int | None) -> Corpus:
     """Random images with the shape and classes of a named data set."""
     source = sources.get(config.data)
     channels, side, width = source.shape
     if config.image_size is not None:
         side = width = config.image_size
-    # Labels are drawn from what is left when validation items are set aside.
+    # Labels are drawn from what is left when validation images are set aside.
     labels, left = config.labels or 1, 1 - config.validation
     least = math.ceil(max(labels, source.classes) / left)
-    if items is not None and items < least:
-        raise UserError(f"items is {items}: give at least {least}, which the labels and validation items need")
-    n = items or max(4 * config.batch * config.ratio, math.ceil(max(2 * labels, 4 * source.classes) / left))
-    images = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
+    if images is not None and images < least:
+        raise UserError(f"images is {images}: give at least {least}, which the labels and validation images need")
+    n = images or max(4 * config.batch * config.ratio, math.ceil(max(2 * labels, 4 * source.classes) / left))
+    noise = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
     truth = np.arange(n) % source.classes
     fold = np.arange(min(n, config.labels or config.batch * source.classes))
     folds = (fold,) * (1 + (config.fold or 0))
-    return Corpus("noise", Dataset(images, truth, tuple(map(str, range(source.classes)))), folds=folds)
+    return Corpus("noise", Dataset(noise, truth, tuple(map(str, range(source.classes)))), folds=folds)
 
 
 def _clear_gpu() -> None:
