@@ -199,11 +199,13 @@ def test_showing_and_clearing(
     monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
     read(paths, Cache())
     (tmp_path / "cache" / ".part-left").mkdir()
+    # As earlier versions wrote them.
+    (tmp_path / "cache" / f"{'0f' * 16}-8x8x3.decoded").write_bytes(b"")
     (tmp_path / "cache" / "notes.txt").write_text("the user's own")
     assert main(["data", "cache"]) == 0
     assert main(["data", "cache", "--clear"]) == 0
     shown, deleted = capsys.readouterr().out.splitlines()
-    assert shown == f"1 entry, 0.0 MB: {tmp_path / 'cache'}"
+    assert shown == f"2 entries, 0.0 MB: {tmp_path / 'cache'}"
     assert deleted == f"deleted {shown}"
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["notes.txt"]
 

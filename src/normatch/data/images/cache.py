@@ -13,7 +13,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -102,9 +102,10 @@ class Cache:
             if checksum != about["pixels"]:
                 return None
             os.utime(path)
+            images = _mapped(path / "pixels", about["shape"])
         except OSError:  # another process has just deleted it
             return None
-        return Entry(_mapped(path / "pixels", about["shape"]), facts, {int(i): why for i, why in about["bad"].items()})
+        return Entry(images, facts, {int(i): why for i, why in about["bad"].items()})
 
     @contextmanager
     def writing(self, key: str, form: Form) -> Iterator["Part"]:
@@ -127,11 +128,11 @@ class Cache:
     def entries(self) -> list[Path]:
         """All entries, those used last first."""
         found = self.folder.glob(f"{'[0-9a-f]' * 32}-*x*x*")
-        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        return sorted(found, key=_last_used, reverse=True)
 
     def size(self) -> int:
         """Bytes of all entries."""
-        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+        return sum(file.stat().st_size for path in self.entries() for file in path.rglob("*"))
 
     def clear(self) -> None:
         """Delete all entries."""
@@ -140,11 +141,8 @@ class Cache:
 
     def _tidy(self) -> None:
         """Delete what killed processes left, and entries that were not used for long."""
-        left = [
-            part
-            for part in self.folder.glob(f"{PART}*")
-            if time.time() - max(place.stat().st_mtime for place in (part, *part.iterdir())) > ABANDONED
-        ]
+        parts = self.folder.glob(f"{PART}*")
+        left = [part for part in parts if time.time() - _last_used(part / "pixels") > ABANDONED]
         for path in [*self.entries()[KEPT - 1 :], *left]:
             _delete(path)
 
@@ -174,13 +172,12 @@ class Part:
         np.save(self._place / "facts.npy", facts)
         about = {"shape": shape, "bad": bad, "pixels": self._checksum}
         (self._place / "entry.json").write_text(json.dumps(about | {"checksum": _checksum(about, facts)}))
-        _delete(self._path)  # damaged
-        try:
+        # Mapped first: another process that makes the same entry may delete this one at once.
+        images = _mapped(self._place / "pixels", shape)
+        _delete(self._path)  # damaged, or of an equally fast process
+        with suppress(OSError):
             os.rename(self._place, self._path)
-        except OSError:
-            if not self._path.is_dir():  # else another process was faster
-                raise
-        return Entry(_mapped(self._path / "pixels", shape), facts, bad)
+        return Entry(images, facts, bad)
 
 
 def _metadata(path: Path) -> tuple[dict[str, Any], NDArray[Any]] | None:
@@ -194,6 +191,14 @@ def _metadata(path: Path) -> tuple[dict[str, Any], NDArray[Any]] | None:
 
 def _checksum(about: dict[str, Any], facts: NDArray[Any]) -> int:
     return zlib.crc32(json.dumps(about).encode(), zlib.crc32(facts.tobytes()))
+
+
+def _last_used(path: Path) -> float:
+    """When ``path`` was last written or opened; now if another process has just deleted it."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time.time()
 
 
 def _delete(path: Path) -> None:
