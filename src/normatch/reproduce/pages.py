@@ -38,7 +38,7 @@ def section(table: Table, results: str, pictures: Path) -> str:
     """A study in Markdown, with links to the files in the folder ``results``, as the page sees it; a figure is drawn
     into the folder ``pictures``. Cells without a run stay visibly empty."""
     study, stand_in = table.study, table.stand_in
-    protocol = "CIFAR-10 with 40 labels, 300 epochs. " if study.movable else ""
+    protocol = "The paper has CIFAR-10 with 40 labels and 300 epochs. " if study.movable else ""
     if stand_in:
         protocol = f"Trained on {stand_in} with its own schedule: no accuracy here is the paper's. "
     parts = [f"## {study.title}", protocol + study.about]
