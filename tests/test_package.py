@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,11 @@ def test_public_names_are_there() -> None:
     for name in normatch.__all__:
         assert getattr(normatch, name) is not None
     assert set(dir(normatch)) == set(normatch.__all__)
+
+
+def test_the_wheel_has_every_file_that_is_not_python() -> None:
+    """Templates and style sheets are found by tests that run from the source tree, listed or not."""
+    package = Path(normatch.__file__).parent
+    listed = tomllib.loads((package.parents[1] / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    files = (p.relative_to(package).as_posix() for p in package.rglob("*") if p.is_file())
+    assert {file for file in files if not file.endswith((".py", ".pyc"))} == set(listed["normatch"])

@@ -105,6 +105,10 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str = "grid") -> Ma
     return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
 
 
+def dot(x: float, y: float, radius: float, said: str) -> Markup:
+    return tag("circle", tooltip(said), cx=float(x), cy=float(y), r=float(radius), class_="dot")
+
+
 def tooltip(text: str) -> Markup:
     return tag("title", text)
 
@@ -173,10 +177,9 @@ def compact(value: float) -> str:
     >>> compact(250), compact(12_000), compact(1_048_576), compact(0.025)
     ('250', '12k', '1.05M', '0.025')
     """
-    for size, unit in ((1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if unit == 'k' else 1e6):.3g}{unit}"
-    return f"{value:g}"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    return f"{value / 1e3:.3g}k" if abs(value) >= 1e4 else f"{value:g}"
 
 
 @dataclass(frozen=True)
@@ -219,17 +222,7 @@ def line_chart(
             pen = "L" if y is not None else "M"
         drawn = [tag("path", d=path, class_="line", stroke_dasharray=s.dash)]
         if len(s.known) <= 60:
-            drawn += [
-                tag(
-                    "circle",
-                    tooltip(f"{s.name}, step {x:g}: {form(y)}"),
-                    cx=x_axis(x),
-                    cy=y_axis(y),
-                    r=2.5,
-                    class_="dot",
-                )
-                for x, y in s.known
-            ]
+            drawn += [dot(x_axis(x), y_axis(y), 2.5, f"{s.name}, step {x:g}: {form(y)}") for x, y in s.known]
         body.append(tag("g", *drawn, style=ink(s.color)))
         ends = [f"{form(y)} at step {x:g}" for x, y in (*s.known[:1], *s.known[-1:])]
         said.append(f"{s.name}: {', '.join(ends) or 'nothing was counted'}.")
@@ -288,8 +281,7 @@ def interval_chart(title: str, rows: Sequence[IntervalRow]) -> Markup:
     for i, row in enumerate(rows):
         y = 6 + (i + 0.5) * 30
         bar = line(x_axis(max(row.interval[0], marks[0])), y, x_axis(min(row.interval[1], marks[-1])), y, "interval")
-        dot = tag("circle", tooltip(str(row)), cx=x_axis(row.share), cy=y, r=5, class_="dot")
-        body.append(tag("g", bar, dot, style=ink(row.color)))
+        body.append(tag("g", bar, dot(x_axis(row.share), y, 5, str(row)), style=ink(row.color)))
     return picture(WIDTH, height, title, " ".join(map(str, rows)), *body, class_="chart top")
 
 

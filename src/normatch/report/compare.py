@@ -128,9 +128,10 @@ def compare(paths: Sequence[Path]) -> Comparison:
     if len(paths) < 2:
         raise UserError(f"{counted(len(paths), 'run')} given: compare needs at least two")
     places = [path.resolve() for path in paths]
-    for i, place in enumerate(places):
-        if place in places[:i]:
-            raise UserError(f"{paths[i]} is given twice: name each run once")
+    first = {place: i for i, place in reversed(list(enumerate(places)))}
+    for i, path in enumerate(paths):
+        if first[places[i]] < i:
+            raise UserError(f"{path} is given twice: name each run once")
     members = [_Member(name, path) for name, path in zip(_names(places), paths, strict=True)]
     by_config: dict[str, list[_Member]] = {}
     for member in members:
