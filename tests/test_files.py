@@ -1,5 +1,7 @@
 """Files are complete or absent, and JSON files show when they were changed."""
 
+import contextlib
+import errno
 import json
 from pathlib import Path
 
@@ -73,6 +75,19 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with alone(tmp_path / ".lock", "busy"), pytest.raises(UserError, match="busy"), alone(tmp_path / ".lock", "busy"):
         pass
     with alone(tmp_path / ".lock", "busy"):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EACCES])
+def test_a_file_system_without_locks_is_no_obstacle(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(number, "failed")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", fails)
+    expected = contextlib.nullcontext() if number == errno.ENOLCK else pytest.raises(OSError, match="failed")
+    with expected, alone(tmp_path / ".lock", "busy"):
         pass
 
 

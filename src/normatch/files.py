@@ -79,6 +79,9 @@ def alone(lock: Path, busy: str) -> Iterator[None]:
         held.acquire()
     except Timeout:
         raise UserError(busy) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):  # a file system without locks
+            raise
     try:
         yield
     finally:

@@ -101,7 +101,7 @@ def _manifest(path: Path, corpus: Corpus) -> Labels:
     if listed.test is not None:
         raise UserError(f"{path} lists test images: leave them out, its labels are to be learnt")
     root = os.path.abspath(folder_of(corpus.name))
-    places = _places(train.files, root)
+    places, in_data = _places(train.files, root), corpus.labels_of_data
     found: Labels = {}
     for file, name in zip(listed.train.paths, listed.train.names, strict=True):
         if name is None:
@@ -117,11 +117,9 @@ def _manifest(path: Path, corpus: Corpus) -> Labels:
                 f"{path}: {file} is {name!r}, and the classes of {corpus.name} are {', '.join(train.classes)}: "
                 "correct it, or add a picture of a new class to the data"
             )
-        before = corpus.labels_of_data[at]
-        if before != UNKNOWN and train.classes[before] != name:
-            raise UserError(
-                f"{path}: {file} is {name!r}, but {train.classes[before]!r} in {corpus.name}: correct one of the two"
-            )
+        if in_data[at] != UNKNOWN and train.classes[in_data[at]] != name:
+            other = train.classes[in_data[at]]
+            raise UserError(f"{path}: {file} is {name!r}, but {other!r} in {corpus.name}: correct one of the two")
         found[at] = name
     if not found:
         raise UserError(f"{path} has no label yet: fill in its column label")

@@ -105,14 +105,7 @@ def with_absolute_paths(config: Config) -> Config:
     )
 
 
-def _train(
-    run: Run,
-    job: Job,
-    saved: tuple[int, dict[str, Tensor]] | None,
-    progress: Progress,
-    *,
-    new: bool,
-) -> None:
+def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, progress: Progress, *, new: bool) -> None:
     """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
 
     The folder of a ``new`` run that fails before its first step is done is removed: it holds nothing, and would refuse
