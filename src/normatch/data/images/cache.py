@@ -32,8 +32,9 @@ PART = ".part-"
 KEPT = 8
 """Entries that are kept, those used last."""
 
-ABANDONED = 24 * 3600.0
-"""Seconds without writing after which a temporary folder was left by a killed process."""
+ABANDONED = 60.0
+"""Seconds without writing after which a temporary folder was left by a killed process. There are no locks: not every
+file system has them."""
 
 CHUNK = 1 << 24
 
@@ -112,7 +113,7 @@ class Cache:
         """A new entry to write; it is discarded unless :meth:`Part.finish` is called."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._tidy()
+            self._keep(KEPT - 1)
             place = Path(tempfile.mkdtemp(prefix=PART, dir=self.folder))  # of mode 0700
             try:
                 with (place / "pixels").open("wb") as file:
@@ -136,14 +137,13 @@ class Cache:
 
     def clear(self) -> None:
         """Delete all entries."""
-        for path in [*self.entries(), *self.folder.glob(f"{PART}*")]:
-            _delete(path)
+        self._keep(0)
 
-    def _tidy(self) -> None:
-        """Delete what killed processes left, and entries that were not used for long."""
+    def _keep(self, n: int) -> None:
+        """Delete all but the ``n`` entries that were used last, and what killed processes left."""
         parts = self.folder.glob(f"{PART}*")
         left = [part for part in parts if time.time() - _last_used(part / "pixels") > ABANDONED]
-        for path in [*self.entries()[KEPT - 1 :], *left]:
+        for path in [*self.entries()[n:], *left]:
             _delete(path)
 
     def _path(self, key: str, form: Form) -> Path:
