@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from normatch.errors import RESUME, UserError, resume_command
+from normatch.errors import RESUME, UserError
 from normatch.files import FULL
 from normatch.text import on_one_line
 
@@ -214,21 +214,10 @@ def _train(argv: list[str]) -> None:
     if chosen := made.describe():
         _say(chosen.rstrip("\n"))
     config = made.config
-    try:
-        # A run that is resumed keeps its name.
-        with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
-            run = train(
-                config,
-                given.out,
-                resume=given.resume,
-                progress=progress,
-                corpus=made.corpus,
-                reading=Reading(given.cache),
-            )
-    except KeyboardInterrupt:
-        if not kept.path.is_dir():
-            raise
-        raise KeyboardInterrupt(f"continue with {resume_command(kept.path)}") from None
+    # A run that is resumed keeps its name.
+    with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
+        reading = Reading(given.cache)
+        run = train(config, given.out, resume=given.resume, progress=progress, corpus=made.corpus, reading=reading)
     _say(f"{'already finished: ' if finished else ''}{run.describe()}")
     place = shlex.quote(str(run.path))
     _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
