@@ -1,9 +1,6 @@
 """What a data set refuses, wherever its samples come from; its digest; rows that are read when they are asked for."""
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,30 +142,3 @@ def test_items_held_out_are_not_copied() -> None:
         assert isinstance(part.inputs, Selected)
         assert part.inputs.array is IMAGES
         np.testing.assert_array_equal(part.labels, part.inputs.index % 2)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_run_with_its_images_in_a_file_takes_no_memory_for_them(tmp_path: Path) -> None:
-    code = f"""
-import numpy as np
-from normatch.config import Config
-from normatch.data import Corpus, Dataset
-from normatch.training import Loop, prepare
-
-def own():
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1000
-
-shape = 4000, 200, 200, 3
-images = np.memmap({str(tmp_path / "images")!r}, np.uint8, mode="w+", shape=shape)
-labels = np.where(np.arange(4000) < 40, np.arange(4000) % 2, -1)
-corpus = Corpus("toy", Dataset(np.asarray(images), labels, ("a", "b")))
-config = Config(
-    labels=None, test_share=0.2, backbone="resnet-18", method="fixmatch", pool="host", device="cpu", steps=1, batch=2
-)
-Loop(prepare(config, Corpus("toy", corpus.train.view(np.arange(40)))))
-before = own()
-Loop(prepare(config, corpus))
-print(own() - before)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 200  # MB, of 480

@@ -224,6 +224,9 @@ def test_only_the_formats_of_the_docs_are_opened_whatever_the_name(tmp_path: Pat
     eps = save(Image.new("L", (8, 8)), tmp_path / "a.eps").rename(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"cannot read image .*a\.png: not an image of a known kind"):
         decode_all([eps])
+    several = tmp_path / "phone.jpg"  # some cameras write a second image behind the first
+    Image.new("L", (8, 8)).save(several, "MPO", save_all=True, append_images=[Image.new("L", (4, 4))])
+    assert decode_all([several]).images.shape == (1, 8, 8, 1)
     for suffix in sorted(SUFFIXES):
         image = Image.new("1" if suffix == ".pbm" else "L", (8, 8))
         assert decode_all([save(image, tmp_path / f"b{suffix}")], channels=1).images.shape == (1, 8, 8, 1)
