@@ -22,12 +22,12 @@ __all__ = [
     "cross_fit",
     "fit_temperature",
     "mean_gap",
-    "named",
     "per_class",
     "reliability",
     "scores",
     "soften",
     "trusted_temperature",
+    "untied_argmax",
 ]
 
 BINS = 15
@@ -81,13 +81,13 @@ def confusion(labels: Labels, predicted: Labels, classes: int) -> NDArray[np.int
     return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
-def named(p: Floats) -> Labels:
+def untied_argmax(p: Floats) -> Labels:
     """The most probable class of each row of probabilities (N, K), or UNKNOWN if several are.
 
     The tie rule of the consensus in training, for an auxiliary classifier: an untrained flow, which finds all classes
     equally probable, predicts none.
 
-    >>> named(np.array([[0.2, 0.8], [0.5, 0.5]])).tolist()
+    >>> untied_argmax(np.array([[0.2, 0.8], [0.5, 0.5]])).tolist()
     [1, -1]
     """
     shared = (p == p.max(1, keepdims=True)).sum(1) > 1
@@ -96,8 +96,8 @@ def named(p: Floats) -> Labels:
 
 def agreement(p: Floats, q: Floats) -> NDArray[np.bool_]:
     """(N,) whether two classifiers predict the same class; one that predicts none agrees with nothing."""
-    first = named(p)
-    return np.asarray((first != UNKNOWN) & (first == named(q)))
+    first = untied_argmax(p)
+    return np.asarray((first != UNKNOWN) & (first == untied_argmax(q)))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from normatch.data.folder import find_ignored, say_ignored
 from normatch.data.images.decode import fit_upright
 from normatch.device import device_of
 from normatch.errors import UserError
-from normatch.evaluate.metrics import agreement, named
+from normatch.evaluate.metrics import agreement, untied_argmax
 from normatch.files import must_be_free, replacing
 from normatch.nets.model import Model, batch_for, contiguous, load_model
 from normatch.text import counted, harmless_cell, on_one_line
@@ -119,18 +119,18 @@ class Predictor:
 
         ``on_bad``: on unreadable files, stop with an error or skip them.
         """
-        return [row for rows in self.stream(self._items(inputs, on_bad), batch) for row in rows]
+        return [row for rows in self.stream(self._samples(inputs, on_bad), batch) for row in rows]
 
-    def stream(self, items: Samples, batch: int | None = None) -> Iterator[list[Prediction]]:
-        """The predictions for the items, batch by batch."""
-        for names, x in self._batches(items, batch):
+    def stream(self, samples: Samples, batch: int | None = None) -> Iterator[list[Prediction]]:
+        """The predictions for the samples, batch by batch."""
+        for names, x in self._batches(samples, batch):
             with torch.inference_mode():
                 outputs = self.model.outputs(x)
             p, none = outputs.probabilities.cpu().numpy(), [None] * len(names)
             columns: list[Sequence[Any]] = [names, [self.classes[k] for k in p.argmax(1)], p.max(1).tolist()]
             if outputs.flow_probabilities is not None:
                 q = outputs.flow_probabilities.cpu().numpy()
-                labels = [self.classes[k] if k != UNKNOWN else None for k in named(q)]
+                labels = [self.classes[k] if k != UNKNOWN else None for k in untied_argmax(q)]
                 columns += [labels, q.max(1).tolist(), agreement(p, q).tolist()]
             else:
                 columns += [none] * 3
@@ -142,10 +142,10 @@ class Predictor:
     ) -> NDArray[np.float32]:
         """(N, width) in float32, batch by batch."""
         with torch.inference_mode():
-            parts = [function(x).float().cpu() for _, x in self._batches(self._items(inputs), batch)]
+            parts = [function(x).float().cpu() for _, x in self._batches(self._samples(inputs), batch)]
         return torch.cat([torch.empty(0, width), *parts]).numpy()
 
-    def _items(self, inputs: Inputs, on_bad: OnBad = "stop") -> Samples:
+    def _samples(self, inputs: Inputs, on_bad: OnBad = "stop") -> Samples:
         shape = self.model.spec.shape
         if isinstance(inputs, np.ndarray | Selected):
             return Rows(inputs, shape)
@@ -169,13 +169,13 @@ class Predictor:
             raise UserError("inputs hold paths and images: give only one of the two")
         return Rows(np.stack(pictures), shape) if pictures else Files(paths, shape, on_bad)
 
-    def _batches(self, items: Samples, batch: int | None) -> Iterator[tuple[Sequence[str | int], Tensor]]:
+    def _batches(self, samples: Samples, batch: int | None) -> Iterator[tuple[Sequence[str | int], Tensor]]:
         """Batches of names and inputs, on the model's device and in its layout."""
         batch = batch_for(self.model.spec.shape, MOST) if batch is None else batch
         if batch < 1:
             raise UserError(f"batch is {batch}: give a whole number of at least 1")
         device = self.model.normalise.mean.device
-        for names, inputs in items.batches(batch):
+        for names, inputs in samples.batches(batch):
             if len(inputs):
                 # torch has no read-only tensors, so a read-only memory map is copied.
                 host = torch.from_numpy(np.require(inputs, requirements=["C", "W"]))
@@ -202,15 +202,17 @@ def predict_to(
     if out is not None:
         must_be_a_table(out, force=force)
     model = load(run, device, calibrated=calibrated)
-    items = find_samples(inputs, sys.stdin, model.model.spec.shape, on_bad)
+    samples = find_samples(inputs, sys.stdin, model.model.spec.shape, on_bad)
     row_of = attrgetter(*model.fields)
     done = 0
-    with table(out, [items.column, *model.fields[1:]]) as write, counting("predict", len(items)) as progress:
-        for rows in model.stream(items, batch):
+    with table(out, [samples.column, *model.fields[1:]]) as write, counting("predict", len(samples)) as progress:
+        for rows in model.stream(samples, batch):
             write(list(map(row_of, rows)))
             done += len(rows)
             progress(done)
-    skipped = [f"{counted(len(items.skipped), 'unreadable image')} skipped:", *items.skipped] if items.skipped else []
+    skipped = (
+        [f"{counted(len(samples.skipped), 'unreadable image')} skipped:", *samples.skipped] if samples.skipped else []
+    )
     folders = [place for place in inputs if place.is_dir()]
     ignored = say_ignored(find_ignored(folders, find_images(folders)))
     temperature = model.model.spec.temperature

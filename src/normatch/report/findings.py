@@ -400,7 +400,7 @@ def _agreement(evidence: Evidence) -> Agreement | str:
         return f"{evidence.config.method} has no second classifier to disagree with the head."
     if predicted is None or predicted.auxiliary is None:
         return evidence.gone_or(f"There are no {evidence.noun} to look at.")
-    head, other = predicted.logits.argmax(1), metrics.named(predicted.auxiliary)
+    head, other = predicted.logits.argmax(1), metrics.untied_argmax(predicted.auxiliary)
     labels = predicted.dataset.labels if predicted.which != "unlabelled" else np.full(len(head), UNKNOWN)
     agree, known = metrics.agreement(predicted.p, predicted.auxiliary), labels != UNKNOWN
 
@@ -441,7 +441,7 @@ def _errors(evidence: Evidence, scored: HeldOutPredictions) -> list[Shown]:
 
 def _shown(evidence: Evidence, predicted: Predicted, rows: NDArray[np.int64]) -> list[Shown]:
     p, q, names = predicted.p, predicted.auxiliary, (*evidence.model.spec.classes, None)  # UNKNOWN, −1, is None
-    other = metrics.named(q) if q is not None else np.full(len(p), UNKNOWN)
+    other = metrics.untied_argmax(q) if q is not None else np.full(len(p), UNKNOWN)
     labels, files = predicted.dataset.labels, predicted.dataset.files
     return [
         Shown(
