@@ -19,7 +19,7 @@ from normatch.errors import UserError
 from normatch.methods import Embedding, methods
 from normatch.training import feed as feeding
 from normatch.training import prepare, train
-from normatch.training.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, feed_from, stays_on_host
+from normatch.training.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, stays_on_host
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines, quiet
@@ -115,13 +115,6 @@ def test_what_a_step_was_given_stays_as_it_is() -> None:
     feed.close()
 
 
-def test_the_feed_suits_the_pool() -> None:
-    draws, dataset = some_draws(20, 2, 3, 2), some_items(20, images=True)
-    assert isinstance(feed_from(Pool(dataset), draws), DeviceFeed)
-    assert isinstance(feed_from(HostPool(dataset), draws), HostFeed)
-    assert reading() == []  # The thread begins with the first step.
-
-
 def test_no_more_is_read_ahead_than_the_ring_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     taken, full = [], threading.Event()
     take = Selected.take
@@ -169,21 +162,6 @@ def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch:
     feed.close()
 
 
-def test_an_error_in_the_thread_ends_the_run_and_the_run_resumes(
-    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tiny_config.replace(pool="host")
-    with monkeypatch.context() as patch:
-        break_at(patch, 7)
-        with pytest.raises(Broken):
-            train(config, tmp_path / "run")
-    assert reading() == []
-    train(config, tmp_path / "run", resume=True)
-    train(config, tmp_path / "whole")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
-    assert weights[0] == weights[1]
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_the_thread_ends_when_training_stops(error: type[BaseException], tiny_config: Config, tmp_path: Path) -> None:
     class Stopping(Lines):
@@ -197,38 +175,13 @@ def test_the_thread_ends_when_training_stops(error: type[BaseException], tiny_co
 
 
 @pytest.mark.parametrize("method", methods.names())
-@pytest.mark.parametrize("include_labelled", [True, False])
-def test_a_run_is_the_same_with_either_pool(
-    method: str, include_labelled: bool, tiny_config: Config, tmp_path: Path
-) -> None:
-    config = tiny_config.replace(method=method, include_labelled=include_labelled, validation=0.1, steps=6)
+def test_a_run_is_the_same_with_either_pool(method: str, tiny_config: Config, tmp_path: Path) -> None:
+    config = tiny_config.replace(method=method, include_labelled=False, validation=0.1, steps=6)
     runs = [train(config.replace(pool=pool), tmp_path / pool) for pool in ("device", "host")]
     for name in ("model.safetensors", "checkpoint/step-00000006.safetensors", "predictions.csv", "split.json"):
         first, second = ((run.path / name).read_bytes() for run in runs)
         assert first == second
     assert [run.result["accuracy"] for run in runs] == [runs[0].result["accuracy"]] * 2
-
-
-@pytest.mark.parametrize("images", [True, False])
-@pytest.mark.parametrize("n", [5, 40])
-def test_other_data_are_trained_the_same_with_either_pool(images: bool, n: int, tiny_config: Config) -> None:
-    """Colour images, vectors, and fewer items than a batch holds: 8 + 16."""
-    rng = np.random.default_rng(0)
-    inputs = rng.integers(0, 256, (n, 9, 8, 3), dtype=np.uint8) if images else rng.standard_normal((n, 7))
-    dataset = Dataset(inputs if images else inputs.astype(np.float32), np.arange(n) % 2, ("a", "b"))
-    corpus = Corpus("own", dataset, dataset)
-    config = tiny_config.replace(labels=4, test_share=0.0, backbone="auto", steps=6)
-    states, scores = [], []
-    for pool in ("device", "host"):
-        job = prepare(config.replace(pool=pool), corpus)
-        assert job.on_host == (pool == "host")
-        loop = Loop(job)
-        loop.run(Silent(), quiet, None)
-        states.append(loop.step.state())
-        scores.append(loop.evaluate())
-    assert scores[0] == scores[1]
-    for name, value in states[0].items():
-        assert torch.equal(states[1][name], value), name
 
 
 def test_features_of_all_images_are_the_same_with_either_pool(tiny_config: Config) -> None:

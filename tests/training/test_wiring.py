@@ -475,6 +475,15 @@ def test_labelled_items_looked_at_are_of_all_classes_in_whatever_order_they_come
     assert 0.3 < np.mean(first) < 0.7
 
 
+def test_the_labelled_accuracy_is_of_labelled_samples_alone(config: Config) -> None:
+    loop = Loop(prepare(config.replace(include_labelled=False, validation=0.1, seed=3)))
+    labelled = loop.pool.subset(loop.job.split.labelled)
+    assert len(loop._fitted) == len(labelled) == 40
+    places = [int((labelled.inputs == one).flatten(1).all(1).nonzero()[0]) for one in loop._fitted.inputs]
+    assert sorted(places) == list(range(40))
+    assert torch.equal(loop._fitted.labels, labelled.labels[places])
+
+
 def test_a_resume_may_change_where_a_run_is_trained_and_nothing_else(config: Config, tmp_path: Path) -> None:
     assert {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"} == MAY_DIFFER
     job = prepare(config)
