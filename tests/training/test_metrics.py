@@ -1,6 +1,7 @@
 """The metrics of a step, by hand and against NumPy; the moving average of the weights."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from normatch.errors import UserError
-from normatch.methods import PseudoLabels
+from normatch.methods import Outcome, PseudoLabels
 from normatch.training.ema import EMA
-from normatch.training.metrics import Meter, measure, pseudo_label_quality
+from normatch.training.metrics import Meter, measure, pseudo_label_quality, step_means, total_loss
 from tests.conftest import make_method
 
 
@@ -84,6 +85,53 @@ def test_curves_need_no_values() -> None:
         curves = pseudo_label_quality(PseudoLabels(label, weight, weight > 0, weight, None), label, classes=5)
     assert all(total.shape == count.shape for total, count in curves.values())
     assert curves["pseudo/classes"][0].shape == (5,)
+
+
+def outcome(**changes: Any) -> Outcome:
+    """What a method may return for four unlabelled images."""
+    one = torch.ones(4)
+    pseudo = PseudoLabels(torch.zeros(4, dtype=torch.int64), one, one > 0, one, one)
+    return Outcome({"mine": torch.ones((), requires_grad=True)}, {"other": torch.ones(())}, pseudo)._replace(**changes)
+
+
+def pseudo(**changes: Any) -> Outcome:
+    whole = outcome()
+    assert whole.pseudo is not None
+    return whole._replace(pseudo=whole.pseudo._replace(**changes))
+
+
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        (outcome().losses, "the method gives dict: return an Outcome of losses and metrics, both by name"),
+        (outcome(losses={}), "the method gives no losses: return at least one by name"),
+        (outcome(losses={"mine": torch.ones(1)}), r"loss 'mine' of the method is a tensor of shape \(1,\): give"),
+        (outcome(losses={"mine": 0.5}), "loss 'mine' of the method is float"),
+        (outcome(losses={"mine": torch.ones(())}), "losses depend on no parameter: return them with their gradients"),
+        (outcome(metrics=None), "metrics of the method's outcome are NoneType: give a dict"),
+        (outcome(metrics={"loss": torch.ones(())}), "a metric 'loss', a name that each run's record has already"),
+        (outcome(metrics={"pseudo/correct": torch.ones(())}), "a metric 'pseudo/correct', a name"),
+        (outcome(metrics={"mine": torch.ones(3)}), r"metric 'mine' of the method is a tensor of shape \(3,\)"),
+        (outcome(pseudo=tuple(torch.ones(5, 4))), "pseudo of the method's outcome is tuple: give PseudoLabels"),
+        *(
+            (pseudo(**{name: torch.ones(4, 1)}), rf"{name} of the pseudo-labels is a tensor of shape \(4, 1\): give")
+            for name in PseudoLabels._fields
+        ),
+        (pseudo(label=torch.ones(3)), r"shape \(3,\): give a tensor of shape \(4,\), one value for each"),
+        (pseudo(weight=None), "weight of the pseudo-labels is NoneType: give a tensor"),
+        (pseudo(label=torch.ones(4)), "label of the pseudo-labels is of torch.float32: give a tensor of torch.int64"),
+        (pseudo(trusted=torch.ones(4)), "trusted of the pseudo-labels is of torch.float32: give .* torch.bool"),
+    ],
+)
+def test_what_a_method_returns_is_checked(returned: Outcome, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        step_means(returned, total_loss(returned), torch.zeros(4, dtype=torch.int64), classes=2)
+
+
+def test_a_good_outcome_is_measured() -> None:
+    loss = total_loss(outcome(pseudo=pseudo(auxiliary=None).pseudo))
+    means = step_means(outcome(), loss, torch.zeros(4, dtype=torch.int64), classes=2)
+    assert {"loss", "loss/mine", "other", "pseudo/trusted"} <= means.keys()
 
 
 def test_meter_weighs_batches_by_their_counts_and_starts_anew() -> None:
