@@ -1,9 +1,9 @@
 """Supply each step with its inputs: gathered on the device, or read ahead from host memory, which is larger."""
 
 import copy
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, Protocol
 
 import numpy as np
@@ -104,17 +104,19 @@ class HostFeed:
         self._staging = host.to(pool.device)
         self._copies = torch.cuda.Stream(pool.device) if pool.device.type == "cuda" else None
         self._slots = [_Slot(host) if self._copies is None else _CudaSlot(host, self._copies) for _ in range(SLOTS)]
-        self._ahead: _ReadAhead | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._ahead: deque[Future[_Slot]] = deque()
         self._next = 0
 
     def prepare(self, step: int) -> None:
-        if self._ahead is None or step != self._next:
+        if self._thread is None or step != self._next:
             self.close()
             self._start(step)
-        assert self._ahead is not None
-        slot = self._ahead.take()
+        # Left in the queue if it failed, so that further calls raise the error too.
+        slot = self._ahead[0].result()
+        self._ahead.popleft()
         slot.move_to(self._staging)
-        self._ahead.give(slot)
+        self._read_ahead(step + SLOTS, slot)
         self._next = step + 1
 
     def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
@@ -126,10 +128,11 @@ class HostFeed:
         )
 
     def close(self) -> None:
-        if self._ahead is None:
+        if self._thread is None:
             return
-        self._ahead.close()
-        self._ahead = None
+        self._thread.shutdown(cancel_futures=True)
+        self._thread = None
+        self._ahead.clear()
         if self._copies is not None:
             # Wait for copies under way: the slots' memory may be freed after this.
             self._copies.synchronize()
@@ -138,12 +141,19 @@ class HostFeed:
         if self._copies is not None:
             # Earlier work on memory that was reused for the slots may still be running.
             self._copies.wait_stream(torch.cuda.current_stream(self._staging.device))
-        self._ahead = _ReadAhead(self._fill, self._slots, step)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="normatch-feed")
+        for ahead, slot in enumerate(self._slots):
+            self._read_ahead(step + ahead, slot)
 
-    def _fill(self, step: int, slot: "_Slot") -> None:
-        drawn = [items[stream.rows(step, 1)[0].numpy()] for stream, items in self._draws]
+    def _read_ahead(self, step: int, slot: "_Slot") -> None:
+        assert self._thread is not None
+        self._ahead.append(self._thread.submit(self._fill, step, slot))
+
+    def _fill(self, step: int, slot: "_Slot") -> "_Slot":
+        drawn = [samples[stream.rows(step, 1)[0].numpy()] for stream, samples in self._draws]
         positions = np.concatenate(drawn)
         slot.fill(lambda out: self._inputs.take(positions, out))
+        return slot
 
 
 class _Slot:
@@ -183,43 +193,3 @@ class _CudaSlot(_Slot):
         current.wait_event(self._copied)
         staging.copy_(self._device, non_blocking=True)
         self._moved.record(current)
-
-
-class _ReadAhead:
-    """A thread that fills free slots for successive steps and hands them over in order."""
-
-    def __init__(self, fill: Callable[[int, _Slot], None], slots: Sequence[_Slot], step: int) -> None:
-        self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
-        self._ready: queue.SimpleQueue[_Slot | BaseException] = queue.SimpleQueue()
-        for slot in slots:
-            self._free.put(slot)
-        self._fill, self._open = fill, True
-        self._thread = threading.Thread(target=self._work, args=(step,), name="normatch-feed", daemon=True)
-        self._thread.start()
-
-    def take(self) -> _Slot:
-        """The slot of the next step; raises the error that occurred while it was filled."""
-        ready = self._ready.get()
-        if isinstance(ready, BaseException):
-            # Put back, so that further calls raise it too instead of waiting for ever.
-            self._ready.put(ready)
-            raise ready
-        return ready
-
-    def give(self, slot: _Slot) -> None:
-        self._free.put(slot)
-
-    def close(self) -> None:
-        """End the thread once the slot under way is filled."""
-        self._open = False
-        self._free.put(None)
-        self._thread.join()
-
-    def _work(self, step: int) -> None:
-        try:
-            while (slot := self._free.get()) is not None and self._open:
-                self._fill(step, slot)
-                self._ready.put(slot)
-                step += 1
-        except BaseException as error:
-            self._ready.put(error)
