@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -300,7 +299,7 @@ def test_what_is_not_predicted_is_listed(run: str, here: Path, capsys: pytest.Ca
     assert len(read("out.csv")) == 10
 
 
-def test_names_that_are_not_text_do_no_harm(run: str, here: Path) -> None:
+def test_names_that_are_not_text_do_no_harm(run: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         os.rename(b"pictures/00.png", b"pictures/00-\xe9.png")
     except OSError:
@@ -310,11 +309,11 @@ def test_names_that_are_not_text_do_no_harm(run: str, here: Path) -> None:
     paths = [row["path"] for row in read("out.csv")]
     assert paths == pyarrow.parquet.read_table("out.parquet")["path"].to_pylist()
     assert r"pictures/00-\udce9.png" in paths
-    # Where the terminal takes nothing but text.
-    command = [sys.executable, "-m", "normatch", "predict", run, "pictures"]
-    strictly = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
-    done = subprocess.run(command, env=strictly, capture_output=True, text=True, check=True)
-    assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == paths
+    strict = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
+    monkeypatch.setattr(sys, "stdout", strict)
+    assert main(["predict", run, "pictures"]) == 0
+    strict.seek(0)
+    assert [line.split(",")[0] for line in strict.read().splitlines()[1:]] == paths
 
 
 @pytest.mark.parametrize(
