@@ -152,13 +152,25 @@ def test_a_config_that_is_none_is_one_line(
     (tmp_path / "config.json").write_text(content)
     message = error_of(capsys, "train", "--config", str(tmp_path / "config.json"))
     assert says in message
-    assert message == error_of(capsys, "eval", str(tmp_path))
+    assert message == error_of(capsys, "train", "--resume", "--out", str(tmp_path))
 
 
-@pytest.mark.parametrize("field", ["ratio", "batch", "steps", "seed", "labels", "image-size", "evaluate-every"])
-def test_numbers_that_overflow_are_one_line(field: str, capsys: pytest.CaptureFixture[str]) -> None:
-    number = "9" * 20
-    assert f"{field.replace('-', '_')} is {number}: give" in error_of(capsys, "train", f"--{field}", number)
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *(f"train --{name} {'9' * 20}" for name in ("ratio", "batch", "steps", "seed", "labels", "evaluate-every")),
+        f"train --settings.flow-hidden {'9' * 20}",
+        f"bench --repeats {'9' * 20}",
+        "bench --seconds inf",
+        f"predict RUN x.png --batch {'9' * 20}",
+        f"suggest RUN --labels {'9' * 20}",
+        f"demo --seed {'9' * 20}",
+    ],
+)
+def test_numbers_that_overflow_are_one_line(argv: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *words, flag, number = argv.replace("RUN", str(run)).split()
+    message = error_of(capsys, *words, flag, number)
+    assert f"{flag.removeprefix('--').replace('-', '_')} is {number}: give" in message.replace("-", "_")
 
 
 # train: from the first line to the last

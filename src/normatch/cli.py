@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from normatch.errors import RESUME, UserError
+from normatch.errors import RESUME, UserError, reason
 from normatch.files import FULL
 from normatch.text import on_one_line
 
@@ -69,6 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{on_one_line(str(error.filename))}: " if error.filename is not None else ""
         print(f"normatch: {where}{error.strerror}; fix that, or choose another place", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"normatch: too little memory ({on_one_line(reason(error))})", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as stop:
         # With a message, it says how to continue.
         print(f"normatch: stopped{str(stop) and '; '}{on_one_line(str(stop))}", file=sys.stderr)
@@ -131,6 +134,7 @@ def _verb(function: Callable[..., None]) -> Callable[[list[str]], None]:
 
     @functools.wraps(function)
     def later(*args: Any, **options: Any) -> Any:
+        _must_be_numbers(options)
         return functools.partial(function, *args, **options)  # to run once standard error is its own again
 
     later.__annotations__ = function.__annotations__ | {"return": Any}
@@ -140,6 +144,13 @@ def _verb(function: Callable[..., None]) -> Callable[[list[str]], None]:
 
     verb.__doc__ = function.__doc__
     return verb
+
+
+def _must_be_numbers(options: dict[str, Any]) -> None:
+    """Raise UserError for a number that overflows, NaN and infinity."""
+    for name, value in options.items():
+        if isinstance(value, int | float) and not abs(value) < 2**31:
+            raise UserError(f"--{name.replace('_', '-')} is {value}: give a number below {2**31:,}")
 
 
 # train and bench: each field of the config is a flag
@@ -265,6 +276,7 @@ def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config,
         # The recipe came after a flag, so only the whole parse could find it: parse again with its defaults.
         base, automatic = _base(given.recipe, argv)
         given = _parse_from(base, options, verb, argv)
+    _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
 
 

@@ -251,6 +251,8 @@ def _check_types(value: Any, where: str) -> None:
             _check_types(given, f"{name}.")
         elif not is_finite(given):
             raise UserError(f"{name} is {given}: give a finite number")
+        elif isinstance(given, int) and abs(given) > MOST and name != "seed":
+            raise UserError(f"{name} is {given}: give a whole number up to {MOST:,}")
 
 
 def to_json(value: Any) -> Any:

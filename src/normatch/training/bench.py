@@ -44,8 +44,8 @@ def bench(
     depend on the pixels. ``images`` is their number, by default a few times what a step draws. ``corpus`` is the data
     if already read. Parts are timed separately, so their sum may differ from the step's time.
     """
-    if repeats < 1 or seconds <= 0:
-        raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1 and a positive time")
+    if repeats < 1 or not 0 < seconds <= 3600:
+        raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1, and at most an hour")
     if images is not None and images < 1:
         raise UserError(f"images is {images}: give a positive number")
     if images is not None and config.data not in sources:
