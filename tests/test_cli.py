@@ -126,7 +126,7 @@ def test_a_stored_config_is_repeated_and_flags_change_it(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored = Run.open(run).config
-    assert parsed("--config", str(run / "config.json")) == (stored, False)
+    assert parsed("--config", str(run / "config.json")) == parsed(f"--config={run}") == (stored, False)
     again = parsed("--config", str(run / "config.json"), "--method", "fixmatch", "--seed", "3")
     assert again == (stored.replace(method="fixmatch", seed=3), False)
     command = shlex.split(repeat_command(run, "--out", str(tmp_path / "again")))

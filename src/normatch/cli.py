@@ -163,7 +163,7 @@ class TrainOptions:
     recipe: Positional[Annotated[str | None, tyro.conf.arg(metavar="[RECIPE]")]] = None
     """The named run to start from: see `normatch list recipes`."""
     config: Path | None = None
-    """The config.json of an earlier run, to repeat it; flags change it."""
+    """An earlier run, or its config.json, to repeat it; flags change it."""
     out: Path | None = None
     """Folder of the run; runs/NAME by default."""
     resume: bool = False
@@ -181,7 +181,7 @@ class BenchOptions:
     recipe: Positional[Annotated[str | None, tyro.conf.arg(metavar="[RECIPE]")]] = None
     """The named run to time: see `normatch list recipes`."""
     config: Path | None = None
-    """The config.json of a run, to time its steps; flags change it."""
+    """An earlier run, or its config.json, to time its steps; flags change it."""
     repeats: int = 5
     """Number of timings; their median is reported."""
     seconds: float = 2.0
@@ -295,7 +295,7 @@ def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":
         raise UserError(f"recipe is {recipe!r} and config is {file!r}: give one of them")
     base, automatic = recipes.get(recipe or DEFAULT_RECIPE).build(), False
     if file is not None:
-        base = read_config(Path(file))
+        base = read_config(Path(file, "config.json") if Path(file).is_dir() else Path(file))
     elif recipe is None and data is not None and data != base.data:
         base, automatic = own(data), True
     if "--resume" not in argv:
