@@ -247,12 +247,12 @@ estimators' defaults for vectors. NorMatch aligns its pseudo-labels to equally f
 def speed_page() -> str:
     report = read_json(RESULTS / "speed-h200.json")
     views = read_json(RESULTS / "augment-h200.json")
-    head = "case, backbone, images, steps/s, augmentation, memory floor, peak GPU memory, ready after"
+    head = "case, backbone, images, steps/s, augmentation, peak GPU memory, ready after"
     rows = [head.split(", ")]
     for case in report["cases"]:
-        side, floor, start = case["shape"][-1], case["floor"], f"{case['start_seconds']:.0f} s"
+        side, start = case["shape"][-1], f"{case['start_seconds']:.0f} s"
         numbers = [f"{case['steps_per_second']:.1f}", f"{case['parts_ms']['augmentation']:.2f} ms"]
-        numbers += [f"{floor['ms']:.2f} ms, {100 * floor['share']:.0f} %", f"{case['peak_memory_bytes'] / 1e9:.2f} GB"]
+        numbers.append(f"{case['peak_memory_bytes'] / 1e9:.2f} GB")
         rows.append([f"`{case['case']}`", case["backbone"], f"{side}×{side}", *numbers, start])
     made = [[v["who"], f"{v['side']}×{v['side']}", f"{v['images_per_second']:,.0f}"] for v in views["strong"]]
     strong = [["strong views", "images", "images a second"], *made]
@@ -261,7 +261,6 @@ def speed_page() -> str:
 
 Training steps on noise of each data set's shape, 50,000 images on the GPU, bfloat16, compiled and captured; the median
 of five timings ([`speed-h200.json`](../../benchmarks/results/speed-h200.json), from `python benchmarks/speed.py`). The
-*memory floor* is the time that a step's bytes need at the bandwidth of large copies measured in the same call. The
 published code, in float32, runs the first row's case at {PUBLISHED} steps/s; ours in float32 at 16.9
 ([notes](../../benchmarks/NOTES.md)).
 
