@@ -61,12 +61,15 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """The text with control characters, which file names may have, replaced by escapes.
+    """The text with escapes for what file names may have and a terminal must not get: control characters, marks that
+    turn the direction of writing, and bytes that are no text.
 
     >>> print(on_one_line("no such file: a\\nb.png"))
     no such file: a\\nb.png
     """
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)
+    return re.sub(
+        r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", lambda found: repr(found[0])[1:-1], text
+    )
 
 
 def percent(value: float) -> str:
