@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -26,6 +27,12 @@ hypothesis.settings.load_profile("here")
 def _one_thread() -> None:
     """Tests run in parallel processes: more threads than cores only make them slower."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_is_heard() -> None:
+    """A shell starts its background jobs with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
