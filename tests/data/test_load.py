@@ -15,13 +15,12 @@ from normatch.data.manifest import is_manifest, list_paths
 from normatch.data.samples import find_samples
 from normatch.errors import UserError
 from tests.data.original_formats import (
-    DIGITS,
-    idx_writer,
     random_bytes,
     save_png,
     unpack,
     write_arrays,
     write_folder,
+    write_idx,
     write_manifest,
 )
 from tests.data.test_readers import assert_equal
@@ -43,18 +42,17 @@ def test_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
-    write = idx_writer(DIGITS, packed=True)
     (tmp_path / "own" / "mnist").mkdir(parents=True)
-    expected = write(tmp_path / "own" / "mnist")
+    expected = write_idx(tmp_path / "own" / "mnist")
     assert_equal(load_corpus("mnist", tmp_path / "own"), expected)
-    write(tmp_path)
+    write_idx(tmp_path)
     assert_equal(load_corpus("mnist", tmp_path), expected)
 
 
 def test_missing_files_are_named_with_folder_and_remedy(tmp_path: Path) -> None:
     message = complaint("cifar10", tmp_path)
     remedy = f"`normatch data get cifar10 --root {tmp_path}`"
-    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), f"in {tmp_path}:", remedy):
+    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), remedy):
         assert part in message
     # Where some are, only the others are asked for.
     unpack(tmp_path, "cifar-10-batches-bin", {"data_batch_1.bin": b""})

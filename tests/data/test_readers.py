@@ -1,20 +1,43 @@
 """The contract of every reader: originals load equal, packed or not; what is wrong is said on one line, by name."""
 
+import gzip
 import os
+import pickle
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from normatch.data.dataset import Corpus
-from normatch.data.source import sources
+from normatch.cli import main
+from normatch.data import Archive, Corpus, MissingFiles, Reading, load_corpus, sources
+from normatch.data.readers import cifar10, cifar100
+from normatch.data.readers.cifar10 import load_plain
+from normatch.data.readers.mnist import LARGEST, read_idx
+from normatch.data.readers.stl10 import COUNTS, read_stl10
+from normatch.data.source import Layout, open_members, verify
 from normatch.errors import UserError
-from tests.data.original_formats import CASES, Case, Expected, state_md5
+from tests.data.original_formats import (
+    CASES,
+    HUNDRED,
+    STL10_COUNTS,
+    Case,
+    Expected,
+    idx,
+    pack,
+    python2_pickle,
+    random_bytes,
+    state_md5,
+    stl10,
+    unpack,
+    write_idx,
+    write_mini_imagenet,
+    write_svhn,
+)
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 with_files = pytest.mark.parametrize("case", [case for case in CASES if case.victim], ids=lambda case: case.id)
-with_checksum = pytest.mark.parametrize("case", [case for case in CASES if case.checked], ids=lambda case: case.id)
 
 
 def written(case: Case, folder: Path) -> Path:
@@ -62,17 +85,12 @@ def assert_equal(corpus: Corpus, expected: Expected) -> None:
             continue
         assert dataset is not None
         assert isinstance(dataset.inputs, np.ndarray)
-        assert dataset.inputs.dtype == np.uint8
-        assert dataset.labels.dtype == np.int64
         assert dataset.inputs.flags["C_CONTIGUOUS"]
         assert dataset.inputs.flags["WRITEABLE"], "torch warns of arrays that are not"
-        assert np.array_equal(dataset.inputs, images)
+        np.testing.assert_array_equal(dataset.inputs, images)
         np.testing.assert_array_equal(dataset.labels, labels)
         assert dataset.classes == expected.classes
-    assert len(corpus.folds) == len(expected.folds)
-    for fold, wanted in zip(corpus.folds, expected.folds, strict=True):
-        assert fold.dtype == np.int64
-        np.testing.assert_array_equal(fold, wanted)
+    assert [fold.tolist() for fold in corpus.folds] == [fold.tolist() for fold in expected.folds]
     assert corpus.skipped == ()
 
 
@@ -83,53 +101,224 @@ def test_missing_file(case: Case, tmp_path: Path) -> None:
     if case.name in ("folder", "mini-imagenet"):
         # The files themselves say which images there are: none is missed until the last has gone.
         shutil.rmtree(victim.parents[1])
-        assert {"folder": f"{tmp_path / 'test'} has subfolders", "mini-imagenet": "train/ is missing"}[
-            case.name
-        ] in complaint(case, tmp_path)
-        return
+        said = {"folder": f"{tmp_path / 'test'} has subfolders", "mini-imagenet": "train/ is missing"}[case.name]
+    else:
+        # Of two archives that would do, the one is named that can be downloaded.
+        said = victim.name.replace("binary.tar", "python.tar" if "cifar" in case.name else "binary.tar")
     message = complaint(case, tmp_path)
-    # Of two archives that would do, the one is named that can be downloaded.
-    assert victim.name.replace("binary.tar", "python.tar" if "cifar" in case.name else "binary.tar") in message
+    assert said in message
     assert str(tmp_path) in message
 
 
 @with_files
-def test_truncated_file(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "flipped", "replaced"])
+def test_damaged_file(case: Case, tmp_path: Path, damage: str) -> None:
     victim = written(case, tmp_path)
-    with victim.open("r+b") as file:
-        file.truncate(victim.stat().st_size // 2)
-    assert victim.name in complaint(case, tmp_path)
+    content = victim.read_bytes()
+    middle = len(content) // 2
+    victim.write_bytes(
+        {
+            "cut": content[:middle],
+            "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+            "replaced": b"<html>404 not found</html>" * 10,
+        }[damage]
+    )
     if case.checked:
-        # With a checksum that agrees, the damage shows when the content is read.
-        state_md5(victim)
         message = complaint(case, tmp_path)
-        assert victim.name in message
+        assert f"{victim} has a wrong checksum" in message
+        assert "md5sum" in message
+        state_md5(victim)  # with a checksum that agrees, the damage shows when the content is read
+    if damage != "flipped":
+        message = complaint(case, tmp_path)
+        assert str(victim) in message
         assert "checksum" not in message
-        # And without any, when its size is compared with the published one.
-        victim.with_name(f"{victim.name}.md5").unlink()
-        assert f"{victim} is truncated" in complaint(case, tmp_path)
 
 
-@with_checksum
-def test_wrong_checksum(case: Case, tmp_path: Path) -> None:
-    victim = written(case, tmp_path)
-    with victim.open("r+b") as file:
-        file.seek(victim.stat().st_size // 2)
-        byte = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
-    message = complaint(case, tmp_path)
-    assert f"{victim} has a wrong checksum" in message
-    assert "md5sum" in message
+# CIFAR
 
 
-@with_files
-def test_unreadable_file(case: Case, tmp_path: Path) -> None:
-    victim = written(case, tmp_path)
-    victim.write_bytes(b"<html>404 not found</html>" * 10)
-    if case.checked:
-        state_md5(victim)
-    message = complaint(case, tmp_path)
-    assert str(victim) in message
-    if case.images:
-        assert f"cannot read image {victim}" in message
+def test_counts_as_published(tmp_path: Path) -> None:
+    assert list(cifar10.FORM.counts.values()) == [10_000] * 6
+    assert list(cifar100.FORM.counts.values()) == [50_000, 10_000]
+    assert COUNTS == {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
+    unpack(tmp_path, "stl10_binary", stl10()[1])
+    with pytest.raises(UserError, match=r"train_X.bin: it has 1,382,400 bytes, 138,240,000 are expected"):
+        sources.get("stl10").read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected"),
+    [
+        ({"data": random_bytes(9, 3072)}, "train: cannot reshape"),
+        ({"fine_labels": [100] * 500}, "labels run from 100 to 100: they must lie between 0 and 99"),
+        ({"fine_labels": ["cat"] * 500}, "train: invalid literal"),
+    ],
+)
+def test_cifar_of_other_content(tmp_path: Path, bad: dict[str, object], expected: str) -> None:
+    meta = {"fine_label_names": [str(i) for i in range(100)]}
+    good = {"data": random_bytes(500, 3072), "fine_labels": [7] * 500}
+    test = {"data": random_bytes(100, 3072), "fine_labels": [7] * 100}
+    for name, content in {"meta": meta, "train": good | bad, "test": test}.items():
+        (tmp_path / name).write_bytes(python2_pickle(content))
+    with pytest.raises(UserError, match=expected):
+        HUNDRED(tmp_path)
+
+
+class _Harmful:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return eval, ("1 / 0",)
+
+
+def test_pickles_cannot_call_functions(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"asks for builtins\.eval"):
+        load_plain(pickle.dumps(_Harmful()))
+    unpack(tmp_path, "cifar-100-python", dict.fromkeys(("meta", "train", "test"), pickle.dumps(_Harmful())))
+    with pytest.raises(UserError, match=r"meta: it asks for builtins\.eval"):
+        sources.get("cifar100").read(tmp_path)
+
+
+# STL-10, SVHN, idx, Mini-ImageNet
+
+
+def test_stl10_unlabelled_images_follow_the_labelled(tmp_path: Path) -> None:
+    expected, files = stl10(unlabelled=100)
+    pack(tmp_path, "stl10_binary.tar.gz", "stl10_binary", files)
+    assert_equal(read_stl10(tmp_path, counts=STL10_COUNTS), expected)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("train_y.bin", bytes([11] * 50), "labels run from 10 to 10"),
+        ("train_y.bin", bytes([0] * 50), "train_y.bin: it has the label 0"),
+        ("train_y.bin", bytes([1] * 9), r"labels are int64 of shape \(9,\)"),
+        ("fold_indices.txt", b"a b c\n" * 10, "fold_indices.txt: invalid literal"),
+        ("fold_indices.txt", b"0 1\n0\n", "fold_indices.txt: "),
+        ("class_names.txt", b"airplane\n", "labels run from 0 to 9: they must lie between 0 and 0"),
+        ("unlabeled_X.bin", b"short", "unlabeled_X.bin: it has 5 bytes, 2,764,800 are expected"),
+    ],
+    ids=range(7),
+)
+def test_stl10_damaged_files(tmp_path: Path, file: str, content: bytes, expected: str) -> None:
+    unpack(tmp_path, "stl10_binary", stl10()[1] | {file: content})
+    with pytest.raises(UserError, match=expected):
+        read_stl10(tmp_path, counts=STL10_COUNTS)
+
+
+def test_svhn_extra_images_follow_the_training_images(tmp_path: Path) -> None:
+    expected = write_svhn(tmp_path, extra=10)
+    assert_equal(sources.get("svhn").read(tmp_path), expected)
+
+
+def test_svhn_with_other_content(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    write_svhn(tmp_path)
+    savemat(tmp_path / "test_32x32.mat", {"X": np.zeros((32, 32, 3, 4)), "y": np.zeros((4, 1))})
+    state_md5(tmp_path / "test_32x32.mat")
+    with pytest.raises(UserError, match=r"test_32x32.mat: inputs are float64"):
+        sources.get("svhn").read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [(idx(np.zeros(4, np.uint8)), r"shape \(4,\)"), (idx(np.full(30, 10, np.uint8)), "labels run from 10 to 10")],
+    ids=["count", "class"],
+)
+def test_idx_files_that_do_not_agree(tmp_path: Path, labels: bytes, expected: str) -> None:
+    write_idx(tmp_path, packed=False)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
+    with pytest.raises(UserError, match=expected) as caught:
+        sources.get("mnist").read(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_gzip_bomb_is_read_no_further_than_the_original(tmp_path: Path) -> None:
+    bomb = tmp_path / "train-images-idx3-ubyte.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        file.write(bytes((0, 0, 8, 3)) + b"\xff" * 12)
+        for _ in range(60):
+            file.write(bytes(1 << 20))
+    with pytest.raises(UserError, match=f"holds more than the {LARGEST:,} bytes of the largest original"):
+        read_idx(bomb)
+
+
+def test_mini_imagenet_labels_of_unknown_images(tmp_path: Path) -> None:
+    write_mini_imagenet(tmp_path)
+    file = tmp_path / "4000_balanced_labels" / "03.txt"
+    file.parent.mkdir()
+    file.write_text("image_100.JPEG n01532829\n\nimage_7.JPEG n01532829\n")
+    with pytest.raises(UserError, match=r"03.txt, line 3: no image train/n01532829/image_7.JPEG"):
+        sources.get("mini-imagenet").read(tmp_path)
+
+
+def test_mini_imagenet_is_read_as_other_pictures_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, cache = write_mini_imagenet(tmp_path / "data"), tmp_path / "cache"
+    monkeypatch.setenv("NORMATCH_CACHE", str(cache))
+    told: list[tuple[int, int]] = []
+    reading = Reading(cache=False, progress=lambda done, total: told.append((done, total)))
+    assert_equal(load_corpus("mini-imagenet", tmp_path / "data", reading=reading), expected)
+    assert told[-1] == (18, 18)
+    assert main(["data", "inspect", "mini-imagenet", "--root", str(tmp_path / "data"), "--no-cache"]) == 0
+    assert not cache.exists()
+    assert_equal(load_corpus("mini-imagenet", tmp_path / "data"), expected)
+    assert len(list(cache.iterdir())) == 1
+
+
+# Archives and checksums
+
+
+def test_the_published_checksum_counts_without_a_checksum_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.tar.gz"
+    path.write_bytes(b"content")
+    published = Archive("http://x/file.tar.gz", path.name, "9a0364b9e99bb480dd25e1f0284c8555", 7)
+    verify(path, published, "thing")
+    path.write_bytes(b"contend")
+    with pytest.raises(UserError, match=r"file.tar.gz has a wrong checksum: .* should be 9a0364b9e99bb480dd25"):
+        verify(path, published, "thing")
+    verify(path, Archive("http://x/file.tar.gz", path.name, None), "thing")
+    state_md5(path)
+    verify(path, published, "thing")
+    (tmp_path / "file.tar.gz.md5").write_text("no checksum")
+    with pytest.raises(UserError, match=r"should be none"):
+        verify(path, published, "thing")
+
+
+@pytest.mark.parametrize("trick", ["absent", "self-link", "link", "device", "sparse", "large"])
+def test_members_that_are_no_plain_files_or_too_large(tmp_path: Path, trick: str) -> None:
+    """A link may lead to itself or nowhere, and a sparse file claims any size."""
+    form = cifar10.FORM.python
+    with tarfile.open(tmp_path / form.archive.name, "w:gz", format=tarfile.GNU_FORMAT) as tar:
+        info = tarfile.TarInfo(f"{form.folder}/{'other' if trick == 'absent' else 'batches.meta'}")
+        content = b""
+        if trick in ("self-link", "link"):
+            info.type = tarfile.SYMTYPE if trick == "link" else tarfile.LNKTYPE
+            info.linkname = "nowhere" if trick == "link" else info.name
+        elif trick == "device":
+            info.type = tarfile.FIFOTYPE
+        elif trick == "large":
+            content = bytes(3 << 20)
+        info.size = len(content)
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        if trick == "sparse":  # one piece of no bytes at 909 TiB
+            header[156:157] = tarfile.GNUTYPE_SPARSE
+            size = b"\x80" + (909 << 40).to_bytes(11, "big")
+            header[386:398], header[398:410], header[483:495] = size, b"0" * 11 + b"\0", size
+            header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
+        tar.fileobj.write(bytes(header) + content)
+    state_md5(tmp_path / form.archive.name)
+    said = r"bytes, at most 1,048,576 are expected" if trick == "large" else r"lacks batches\.meta|cannot read"
+    with pytest.raises(UserError, match=said):
+        sources.get("cifar10").read(tmp_path)
+
+
+def test_an_incomplete_folder_gives_way_to_the_archive(tmp_path: Path) -> None:
+    files = {"one": b"1", "two": b"2"}
+    pack(tmp_path, "a.tar.gz", "inside", files)
+    unpack(tmp_path, "inside", {"one": b"other"})
+    layout = Layout(Archive("http://x/a.tar.gz", "a.tar.gz", None), "inside", ("one", "two"))
+    _, members = open_members("thing", tmp_path, (layout,))
+    assert {member.name: member.read() for member in members} == files
+    os.remove(tmp_path / "a.tar.gz")
+    with pytest.raises(MissingFiles, match=r"thing: two is missing in .*inside"):
+        open_members("thing", tmp_path, (layout,))

@@ -1,6 +1,7 @@
 """Label files: read from each kind of place, together, and trained on."""
 
 import csv
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,14 @@ def test_what_is_no_label_file_is_named(tmp_path: Path, name: str, content: byte
     with pytest.raises(UserError, match=says) as caught:
         read_label_files([tmp_path / name], ARRAYS)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["labels.npy", "labels.txt", "labels.csv"])
+def test_pipes_are_refused(tmp_path: Path, name: str) -> None:
+    """One that nobody writes to would be waited for without end."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=r"cannot be read \(it is no regular file\): give whole numbers"):
+        read_label_files([tmp_path / name], ARRAYS)
 
 
 def test_labels_are_added_where_the_data_has_none() -> None:

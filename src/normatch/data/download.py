@@ -21,7 +21,7 @@ TIMEOUT_S = 30
 CHUNK = 1 << 18
 
 
-def get(source: Source, root: Path, progress: DownloadProgress | None = None) -> tuple[Path, ...]:
+def get(source: Source, root: Path, progress: DownloadProgress = lambda *_: None) -> tuple[Path, ...]:
     """Download the archives of ``source`` to ``root/<name>`` and return their paths; existing ones are only checked."""
     folder = root / source.name
     if not source.archives and not source.embedded:
@@ -30,11 +30,7 @@ def get(source: Source, root: Path, progress: DownloadProgress | None = None) ->
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {reason(error)}; choose another root") from error
-    return tuple(_fetch(source.name, archive, folder, progress or _silent) for archive in source.archives)
-
-
-def _silent(_name: str, _done: int, _total: int | None) -> None:
-    pass
+    return tuple(_fetch(source.name, archive, folder, progress) for archive in source.archives)
 
 
 def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
@@ -61,73 +57,35 @@ def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress
 def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
     """Complete the partial file ``part``, resuming at its end if the server supports that."""
     here = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": "normatch"} | ({"Range": f"bytes={here}-"} if here else {})
     by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
     try:
-        with _request(archive.url, here) as response:
-            start = _start(response, here)
-            total = archive.size if response.length is None else start + response.length
-            done = _append(response, archive, part, start, total, progress)
+        request = urllib.request.Request(archive.url, headers=headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            done = here if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
+            total = archive.size if response.length is None else done + response.length
+            with part.open("ab" if done else "wb") as file:
+                progress(archive.name, done, total)
+                while (archive.size is None or done <= archive.size) and (chunk := response.read(CHUNK)):
+                    file.write(chunk)
+                    done += len(chunk)
+                    progress(archive.name, done, total)
     except urllib.error.HTTPError as error:
         error.close()
         if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            # Nothing left to send: the part is complete or, if longer than the file, wrong and downloaded again.
-            if error.headers.get("Content-Range") != f"bytes */{here}":
-                part.unlink()
-                _download(archive, part, progress)
-            return
+            return  # nothing is left to send; the checksum decides
         raise UserError(
             f"cannot download {archive.url}: HTTP status {error.code} ({error.reason}); {by_hand}"
         ) from error
-    except UserError:
-        raise
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last for an address that is none
         raise UserError(f"cannot download {archive.url}: {reason(error)}; {by_hand}") from error
+    if archive.size is not None and done > archive.size:
+        part.unlink()
+        raise UserError(
+            f"{archive.url} sends more than the {archive.size:,} bytes that are published; it was deleted: "
+            f"put the right file in {part.parent}"
+        )
     if total is not None and done < total:
         raise UserError(
             f"the download of {archive.url} stopped at {done:,} of {total:,} bytes: run it again to resume it"
         )
-
-
-def _request(url: str, start: int) -> http.client.HTTPResponse:
-    headers = {"User-Agent": "normatch"} | ({"Range": f"bytes={start}-"} if start else {})
-    response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
-    if not isinstance(response, http.client.HTTPResponse):
-        response.close()
-        raise http.client.HTTPException(f"the server sends to {response.url}, which is no web page")
-    return response
-
-
-def _start(response: http.client.HTTPResponse, requested: int) -> int:
-    """The offset of the response's first byte: 0 if the server ignores the range and sends the whole file."""
-    if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-        return 0
-    sent = response.headers.get("Content-Range") or ""
-    if not sent.startswith(f"bytes {requested}-"):
-        raise http.client.HTTPException(f"requested the bytes from {requested} on, the server sent {sent!r}")
-    return requested
-
-
-def _append(
-    response: http.client.HTTPResponse,
-    archive: Archive,
-    part: Path,
-    start: int,
-    total: int | None,
-    progress: DownloadProgress,
-) -> int:
-    """Write what the server sends, and no more than the published size."""
-    done = start
-    with part.open("ab" if start else "wb") as file:
-        progress(archive.name, done, total)
-        while chunk := response.read(CHUNK):
-            done += len(chunk)
-            if archive.size is not None and done > archive.size:
-                file.close()
-                part.unlink()
-                raise UserError(
-                    f"{archive.url} sends more than the {archive.size:,} bytes that are published; it was deleted: "
-                    f"put the right file in {part.parent}"
-                )
-            file.write(chunk)
-            progress(archive.name, done, total)
-    return done

@@ -106,30 +106,22 @@ def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> Ig
 
 
 def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
+    """Read a named data set from ``root/name`` or ``root``."""
+    missing: list[MissingFiles] = []
     try:
-        return _read_below(name, root, reading)
+        for where in (root / name, root):
+            try:
+                return sources.get(name).read(where, reading)
+            except MissingFiles as error:
+                missing.append(error)
+        # If one of the folders has some of the files, report those missing there.
+        raise next((error for error in missing if error.partial), missing[0])
     except UserError as error:
         if root == data_root():
             raise
         # Fetched without --root, the files would be elsewhere.
         get = f"normatch data get {name}"
         raise UserError(str(error).replace(get, f"{get} --root {shlex.quote(str(root))}")) from error
-
-
-def _read_below(name: str, root: Path, reading: Reading) -> Corpus:
-    """Read a named data set from ``root/name`` or ``root``."""
-    source = sources.get(name)
-    missing: list[MissingFiles] = []
-    for where in (root / name, root):
-        try:
-            return source.read(where, reading)
-        except MissingFiles as error:
-            missing.append(error)
-    # If one of the folders has some of the files, report those missing there.
-    for incomplete in missing:
-        if incomplete.partial:
-            raise incomplete
-    raise UserError(missing[0].message(f"{missing[0].where} and in {root}"))
 
 
 def _resized(corpus: Corpus, size: int | None) -> Corpus:

@@ -78,6 +78,8 @@ def _read(place: Path, corpus: Corpus) -> Labels:
         added = run.added_labels
         return {at: added.get(at) for at in run.split.labelled.tolist()}
     try:
+        if place.exists() and not place.is_file():
+            raise ValueError("it is no regular file")  # a pipe might never end
         found = _array(place) if place.suffix.lower() == ".npy" else _text(place)
     except (OSError, ValueError, csv.Error) as error:
         why = "it is no text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", reason(error))

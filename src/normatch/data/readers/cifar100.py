@@ -2,15 +2,13 @@
 
 from functools import partial
 
-from normatch.data.archive import Layout
 from normatch.data.readers.cifar10 import SITE, Cifar, read_cifar
-from normatch.data.source import Archive, Source, sources
+from normatch.data.source import Archive, Layout, Source, sources
 
 __all__: list[str] = []
 
 FORM = Cifar(
     name="cifar100",
-    classes=100,
     counts={"train": 50_000, "test": 10_000},
     python=Layout(
         Archive(

@@ -4,7 +4,6 @@ Its idx files, which Fashion-MNIST has too, are a header with the dimensions, th
 """
 
 import gzip
-import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,7 @@ from numpy.typing import NDArray
 
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.images import DEFAULT, Reading
-from normatch.data.source import Archive, Source, pick, sources, verify
-from normatch.errors import UserError, reason
+from normatch.data.source import Archive, Source, pick, reading_original, sources, verify
 
 __all__ = ["idx_archives", "read_idx", "read_idx_corpus"]
 
@@ -41,42 +39,27 @@ def read_idx_corpus(
     for path, archive in zip(paths, archives, strict=True):
         if path.name == archive.name:
             verify(path, archive, name)
-    train_images, train_labels, test_images, test_labels = paths
-    return Corpus(name, _dataset(train_images, train_labels, classes), _dataset(test_images, test_labels, classes))
+    train, train_labels, test, test_labels = map(read_idx, paths)
+    with reading_original(where):
+        return Corpus(
+            name,
+            Dataset(train[..., None].copy(), train_labels.astype(np.int64), classes),
+            Dataset(test[..., None].copy(), test_labels.astype(np.int64), classes),
+        )
 
 
-def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+def read_idx(path: Path) -> NDArray[Any]:
     """The array of bytes in an idx file, gzipped if its name says so."""
-    try:
+    with reading_original(path):
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read(LARGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"cannot read {path}: {reason(error)}; it is truncated or damaged, get it again") from error
-    if len(content) > LARGEST:
-        raise UserError(f"{path} holds more than the {LARGEST:,} bytes of the largest original: get it again")
-    header = 4 + 4 * dimensions
-    # 8 is the format's code for unsigned bytes.
-    if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < header:
-        raise UserError(f"{path} is not an idx file of bytes in {dimensions} dimensions: get it again")
-    shape = tuple(np.frombuffer(content, ">u4", dimensions, offset=4).tolist())
-    expected = header + int(np.prod(shape, dtype=np.int64))
-    if len(content) != expected:
-        raise UserError(
-            f"{path} has {len(content):,} bytes, its header says {expected:,}: it is truncated; get it again"
-        )
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-
-
-def _dataset(images_path: Path, labels_path: Path, classes: tuple[str, ...]) -> Dataset:
-    images: NDArray[Any] = read_idx(images_path, 3)
-    labels = read_idx(labels_path, 1)
-    if images.shape[1:] != (SIDE, SIDE):
-        raise UserError(f"{images_path} has images of {images.shape[1:]} pixels, not {SIDE}×{SIDE}: get it again")
-    if len(images) != len(labels):
-        raise UserError(f"{labels_path} has {len(labels):,} labels for {len(images):,} images: get both again")
-    if len(labels) and labels.max() >= len(classes):
-        raise UserError(f"{labels_path} has the label {labels.max()}, not 0 to {len(classes) - 1}: get it again")
-    return Dataset(images[..., None].copy(), labels.astype(np.int64), classes)
+        if len(content) > LARGEST:
+            raise ValueError(f"it holds more than the {LARGEST:,} bytes of the largest original")
+        if content[:3] != bytes((0, 0, 8)):  # 8 is the format's code for unsigned bytes
+            raise ValueError("it is not an idx file of bytes")
+        dimensions = content[3]
+        shape = np.frombuffer(content, ">u4", dimensions, offset=4).tolist()
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
 ARCHIVES = idx_archives(

@@ -6,8 +6,7 @@ import numpy as np
 
 from normatch.data.dataset import Corpus, Dataset
 from normatch.data.images import DEFAULT, Reading
-from normatch.data.source import Archive, Source, pick, sources, verify
-from normatch.errors import UserError, reason
+from normatch.data.source import Archive, Source, pick, reading_original, sources, verify
 
 __all__: list[str] = []
 
@@ -41,24 +40,11 @@ def _read_mat(path: Path, archive: Archive) -> Dataset:
     from scipy.io import loadmat
 
     verify(path, archive, "svhn")
-    try:
+    with reading_original(path):
         content = loadmat(path, variable_names=("X", "y"))
-    except Exception as error:  # a damaged file can raise nearly anything
-        raise UserError(f"cannot read {path}: {reason(error)}; it is truncated or damaged, get it again") from error
-    images, labels = content.get("X"), content.get("y")
-    if (
-        images is None
-        or labels is None
-        or images.dtype != np.uint8
-        or images.shape != (32, 32, 3, labels.size)
-        or not np.isin(labels, np.arange(1, 11)).all()
-    ):
-        raise UserError(
-            f"{path} does not hold uint8 images 'X' (32, 32, 3, N) and N labels 'y' from 1 to 10: get it again"
-        )
-    # The digit 0 has the label 10.
-    classes = labels.reshape(-1).astype(np.int64) % 10
-    return Dataset(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), classes, CLASSES)
+        # The digit 0 has the label 10.
+        labels = content["y"].reshape(-1).astype(np.int64) % 10
+        return Dataset(np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2)), labels, CLASSES)
 
 
 sources.add(
