@@ -60,7 +60,7 @@ def zuko_flow(flow: NormalizingFlowClassifier) -> zuko.distributions.Normalizing
     )
 
 
-@pytest.mark.parametrize(("dim", "classes", "layers"), [(2, 3, 6), (5, 4, 6), (16, 10, 5), (128, 10, 6)])
+@pytest.mark.parametrize(("dim", "classes", "layers"), [(5, 4, 6), (16, 10, 5), (128, 10, 6)])
 def test_equals_the_same_flow_in_zuko(dim: int, classes: int, layers: int) -> None:
     flow = random_flow(dim, classes, seed=dim, layers=layers, scale=0.1)
     z = torch.randn(32, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -69,28 +69,19 @@ def test_equals_the_same_flow_in_zuko(dim: int, classes: int, layers: int) -> No
     torch.testing.assert_close(flow.float().log_prob(z), expected.float(), rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_density_integrates_to_one(seed: int) -> None:
+def test_density_integrates_to_one() -> None:
+    seed = 0
     flow = random_flow(2, 3, seed, scale=0.15)
     # The grid is laid where the samples are, wide enough to leave out nothing that matters.
     samples = flow.sample(20_000, generator=torch.Generator().manual_seed(seed))
     low, high = samples.min(0).values, samples.max(0).values
     low, high = low - 0.5 * (high - low), high + 0.5 * (high - low)
-    side = 600
+    side = 400
     axes = [torch.linspace(float(a), float(b), side, dtype=torch.float64) for a, b in zip(low, high, strict=True)]
     cell = math.prod(float(axis[1] - axis[0]) for axis in axes)
     with torch.no_grad():
         total = sum(float(flow.log_prob(torch.cartesian_prod(x, axes[1])).exp().sum()) for x in axes[0].chunk(20))
     assert total * cell == pytest.approx(1, abs=2e-3)
-
-
-def test_class_densities_are_those_of_the_mixture() -> None:
-    flow = random_flow(6, 4, seed=0)
-    g = torch.randn(9, 6, dtype=torch.float64)
-    torch.testing.assert_close(flow.mixture(g).logsumexp(1), mixture_distribution(flow.mixture).log_prob(g))
-    weights = flow.mixture.weight_logits.log_softmax(0)
-    components = mixture_distribution(flow.mixture).component_distribution
-    torch.testing.assert_close(flow.mixture(g), components.log_prob(g[:, None]) + weights)
 
 
 @pytest.mark.parametrize("means", ["zero", "normal"])
@@ -178,12 +169,6 @@ def test_samples_spread_by_the_scale_of_their_class() -> None:
     assert drawn.detach().mean(0).abs().max() < 0.2
 
 
-@pytest.mark.parametrize("label", [-1, 3])
-def test_samples_of_no_class_are_refused(label: int) -> None:
-    with pytest.raises(UserError, match=f"label {label} is not a class: choose from 0 to 2"):
-        NormalizingFlowClassifier(2, 3).sample(1, label)
-
-
 def test_impossible_flows_are_refused() -> None:
     with pytest.raises(UserError, match="dim is 1, but must be at least 2"):
         NormalizingFlowClassifier(1, 3)
@@ -192,6 +177,9 @@ def test_impossible_flows_are_refused() -> None:
             NormalizingFlowClassifier(**{"dim": 4, "classes": 3, name: 0})  # type: ignore[arg-type]
     with pytest.raises(UserError, match="means 'random': choose from zero, normal"):
         NormalizingFlowClassifier(4, 3, means="random")  # type: ignore[arg-type]
+    for label in (-1, 3):
+        with pytest.raises(UserError, match=f"label {label} is not a class: choose from 0 to 2"):
+            NormalizingFlowClassifier(2, 3).sample(1, label)
 
 
 @given(

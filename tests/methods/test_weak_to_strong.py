@@ -5,9 +5,7 @@ import dataclasses
 
 import pytest
 import torch
-from torch import Tensor
 
-from normatch.config import Config, from_json
 from normatch.errors import UserError
 from normatch.methods import Task
 from normatch.methods.fixmatch import FixMatch, FixMatchSettings
@@ -34,27 +32,6 @@ def test_all_views_go_through_the_backbone_together(passes: str) -> None:
     assert z_labelled.requires_grad
     assert z_strong.requires_grad
     assert z_weak.requires_grad == (passes == "joint")
-
-
-def test_shared_learns_from_labelled_and_strong_views_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    method, asked = made("shared"), []
-
-    def features(x: Tensor, learning: int | None = None) -> Tensor:
-        asked.append((len(x), learning))
-        return x.flatten(1).float()
-
-    monkeypatch.setattr(method.model, "features", features)
-    batch = make_batch(method, labelled=6, unlabelled=14)
-    parts = method.embed(batch)
-    assert asked == [(6 + 14 + 14, 6 + 14)]
-    for part, images in zip(parts, (*batch.labelled, *batch.unlabelled), strict=True):
-        assert torch.equal(part, images.flatten(1).float())
-
-
-def test_other_passes_are_refused_in_one_line() -> None:
-    """Also those of a stored run: ``split`` is no longer there."""
-    with pytest.raises(UserError, match=r"^settings\.passes is 'split': choose from joint, shared$"):
-        from_json(Config, {"settings": {"passes": "split"}})
 
 
 @pytest.mark.parametrize("head", ["softmax", "nfc"])
