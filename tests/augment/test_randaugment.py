@@ -19,7 +19,7 @@ from normatch.augment.randaugment import Choices, Programs, apply_choices, build
 
 Levels = NDArray[np.uint8]
 STRENGTHS = range(1, 10)
-SIZES = [(8, 8), (32, 32), (33, 20), (96, 96)]
+SIZES = [(8, 8), (32, 32), (33, 20)]
 
 
 def affine(image: Image.Image, *matrix: float) -> Image.Image:
@@ -109,25 +109,19 @@ def test_equals_pillow_on_any_image(data: st.DataObject, op: str, strength: int,
     np.testing.assert_array_equal(result, pillow(op, image, strength, sign))
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-def test_blend_equals_pillow_for_pairs_of_levels(strength: int) -> None:
-    """Every blue against the greys it can have: also the pairs whose blend is whole, where rounding decides."""
+def test_equals_pillow_where_rounding_decides() -> None:
+    """Every blue against the greys it can have, and ranges of levels: also those whose result is whole."""
     blue, rest = np.meshgrid(np.arange(256), np.arange(256))
     image = np.stack([rest, rest, blue], 2).astype(np.uint8)
-    (result,) = augmented(image[None], *(torch.tensor([[v]]) for v in (OPS.index("Color"), strength, 1)))
-    np.testing.assert_array_equal(result, pillow("Color", image, strength, 1))
-
-
-def test_autocontrast_equals_pillow_for_many_ranges_of_levels() -> None:
-    """Lowest and highest levels with all levels between: also those that come out whole, where rounding decides."""
-    level = np.arange(256)
-    case = torch.full((256, 1), OPS.index("AutoContrast"))
-    for low in range(0, 256, 15):
+    for strength in STRENGTHS:
+        (result,) = augmented(image[None], *(torch.tensor([[v]]) for v in (OPS.index("Color"), strength, 1)))
+        np.testing.assert_array_equal(result, pillow("Color", image, strength, 1))
+    case, level = torch.full((256, 1), OPS.index("AutoContrast")), np.arange(256)
+    for low in range(0, 256, 45):
         images = np.stack([level.clip(low, max(low, high)) for high in range(256)])
         images = images.reshape(256, 16, 16, 1).astype(np.uint8)
         result = augmented(images, case, torch.ones_like(case), torch.ones_like(case))
-        expected = np.stack([pillow("AutoContrast", image, 1, 1) for image in images])
-        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(result, np.stack([pillow("AutoContrast", image, 1, 1) for image in images]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -146,7 +140,7 @@ def test_a_gpu_makes_the_same_images(shape: tuple[int, int, int]) -> None:
         assert torch.equal(apply(images.cuda(), *on_device).cpu(), expected)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 20, 33)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 20, 33)], ids=str)
 def test_samples_do_not_touch_each_other(shape: tuple[int, int, int]) -> None:
     generator = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (40, *shape), dtype=torch.uint8, generator=generator)
@@ -159,18 +153,13 @@ def test_samples_do_not_touch_each_other(shape: tuple[int, int, int]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(table, before[1], strict=True))
 
 
-def test_layers_follow_each_other() -> None:
+def test_layers_follow_each_other_and_what_is_not_applied_changes_nothing() -> None:
     images = pictures(32, 32, 3)
     ops = torch.tensor([[OPS.index("Rotate"), OPS.index("Equalize")]]).expand(len(images), 2)
     expected = np.stack([pillow("Equalize", pillow("Rotate", image, 7, 1), 7, 1) for image in images])
     np.testing.assert_array_equal(augmented(images, ops, torch.full_like(ops, 7), torch.ones_like(ops)), expected)
-
-
-def test_what_is_not_applied_changes_nothing() -> None:
-    images = to_tensor(pictures(32, 32, 3))
-    choices = choose(torch.rand(4, len(images), 3, generator=torch.Generator().manual_seed(0)), 10)
-    idle = choices._replace(applied=torch.zeros_like(choices.applied))
-    assert torch.equal(apply_choices(images, idle, build_programs(32, 32, "cpu")), images)
+    idle = Choices(ops, torch.full_like(ops, 7), ops < 0, ops < 0)
+    assert torch.equal(apply_choices(to_tensor(images), idle, build_programs(32, 32, "cpu")), to_tensor(images))
 
 
 @pytest.mark.parametrize("max_strength", [2, 6, 10])
@@ -189,15 +178,11 @@ def test_draws_are_uniform(max_strength: int) -> None:
     assert strengths[1:max_strength].sum() == pytest.approx(1)
     assert choices.applied.float().mean() == pytest.approx(0.5, abs=0.006)
     assert choices.negative.float().mean() == pytest.approx(0.5, abs=0.006)
-    both = choices.op[:, 0] == choices.op[:, 1]
-    assert both.float().mean() == pytest.approx(1 / 14, abs=0.006)
 
 
 def test_draws_do_not_depend_on_each_other() -> None:
     n = 70_000
     choices = choose(torch.rand(4, n, 2, generator=torch.Generator().manual_seed(2)), 10)
-    both = choices.applied & choices.negative
-    assert both.float().mean() == pytest.approx(1 / 4, abs=0.006)
     columns = [
         (column[:, layer].long() - first, values)
         for column, first, values in zip(choices, (0, 1, 0, 0), (len(OPS), 9, 2, 2), strict=True)

@@ -15,7 +15,7 @@ from normatch.augment.views import ImageNumbers
 from normatch.augment.weak import weak_view
 from normatch.errors import UserError
 
-SHAPES: list[tuple[int, ...]] = [(1, 8, 8), (3, 32, 32), (3, 33, 20), (1, 96, 96), (64,)]
+SHAPES: list[tuple[int, ...]] = [(1, 8, 8), (3, 33, 20), (64,)]
 
 
 def batch(shape: tuple[int, ...], n: int = 12) -> Tensor:
@@ -69,12 +69,6 @@ def test_a_strong_image_is_a_weak_one_then_randaugment_then_cutout(
     assert views.numbers("weak", len(images), seeded(0), "cpu")[1:] == (None, None, None)
 
 
-def test_stages_can_be_switched_off() -> None:
-    config = AugmentConfig(flip=False, pad=0, ops=0, cutout=0)
-    images = batch((3, 32, 32))
-    assert torch.equal(Views((3, 32, 32), config)("strong", images, seeded(0)), images)
-
-
 def test_a_strong_vector_is_noise_then_mix_then_mask() -> None:
     centre, scale = torch.full((8,), 3.0), torch.full((8,), 2.0)
     views = Views((8,), AugmentConfig(noise=0.5, mix=0.5, mask=0.25), centre=centre, scale=scale)
@@ -95,11 +89,10 @@ def test_a_strong_vector_is_noise_then_mix_then_mask() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning")  # torch 2.11's, when it is imported
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (20,)], ids=str)
-@pytest.mark.parametrize("view", VIEWS)
-def test_compiles_without_a_break(shape: tuple[int, ...], view: str) -> None:
+@pytest.mark.parametrize("shape", [(3, 33, 20), (20,)], ids=str)
+def test_compiles_without_a_break(shape: tuple[int, ...]) -> None:
     views, samples = Views(shape, AugmentConfig(mix=0.3)), batch(shape)
-    numbers = views.numbers(view, len(samples), seeded(0), "cpu")
+    numbers = views.numbers("strong", len(samples), seeded(0), "cpu")
     torch._dynamo.reset()
     compiled: Any = torch.compile(views.make, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(samples, numbers), views.make(samples, numbers))
@@ -162,28 +155,17 @@ def test_impossible_views_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "given"),
-    [
-        (False, {"pad": 2}),
-        (False, {"ops": 3}),
-        (False, {"max_strength": 5}),
-        (True, {"noise": 0.3}),
-        (True, {"mix": 0.2}),
-    ],
+    ("field", "value"), [("pad", 2), ("ops", 3), ("max_strength", 5), ("noise", 0.3), ("mix", 0.2)]
 )
-def test_what_has_no_effect_on_the_samples_is_named(images: bool, given: dict[str, Any]) -> None:
-    (field, value), config = *given.items(), AugmentConfig(**given)
+def test_what_has_no_effect_on_the_samples_is_named(field: str, value: float) -> None:
+    config, vectors = AugmentConfig(**{field: value}), field in ("noise", "mix")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=f"augment.{field} is {value}, which is for .*: leave it out"):
-        config.must_suit(images=images)
-    config.must_suit(images=not images)
-
-
-@pytest.mark.parametrize("given", [{"ops": 3}, {"max_strength": 5}, {"cutout": 0.1}, {"mix": 0.2}, {"mask": 0.1}])
-def test_what_has_no_effect_on_the_views_is_named(given: dict[str, Any]) -> None:
-    (field, value), config = *given.items(), AugmentConfig(**given)
-    message = f"augment.{field} is {value}, which is for strong views, but method 'plain' has none: leave it out"
-    with pytest.raises(UserError, match=message):
-        config.must_show({"weak", "none"}, "plain")
+        config.must_suit(images=vectors)
+    config.must_suit(images=not vectors)
+    if field in ("ops", "cutout", "mix"):
+        message = f"augment.{field} is {value}, which is for strong views, but method 'plain' has none: leave it out"
+        with pytest.raises(UserError, match=message):
+            config.must_show({"weak", "none"}, "plain")
     config.must_show({"weak", "strong"}, "plain")
 
 
@@ -193,4 +175,5 @@ def test_defaults_and_what_is_off_are_never_refused() -> None:
         for images in (True, False):
             config.must_suit(images=images)
         config.must_show({"weak"}, "plain")
-    AugmentConfig(flip=False, pad=1, noise=0.3).must_show({"weak"}, "plain")
+    samples = batch((3, 32, 32))
+    assert torch.equal(Views((3, 32, 32), off)("strong", samples, seeded(0)), samples)

@@ -10,7 +10,7 @@ from normatch.augment.weak import weak_view
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize(
     ("shape", "pad"),
-    [((1, 8, 8), (1, 1)), ((3, 32, 32), (4, 4)), ((3, 33, 20), (4, 2)), ((1, 4, 5), (3, 4)), ((3, 5, 7), (0, 0))],
+    [((3, 33, 20), (4, 2)), ((1, 4, 5), (3, 4)), ((3, 5, 7), (0, 0))],
     ids=str,
 )
 def test_is_a_crop_of_the_reflected_image(shape: tuple[int, int, int], pad: tuple[int, int], flip: bool) -> None:

@@ -14,15 +14,6 @@ from normatch.nets import Backbone, backbones, create_backbone, find_backbone
 
 NAMES = backbones.names()
 
-# Our own: parameters without a head, for the smallest shape that is tried below.
-SIZES = {
-    "linear": 0,
-    "mlp": 5 * 256 + 256 * 128 + 2 * (256 + 128),
-    "resnet-18": 11_176_512 - 2 * 64 * 7 * 7,  # one channel in place of three
-    "small-wide": 9 * (32 + 32 * 64 + 64 * 64 + 64 * 128) + 2 * (32 + 64 + 64 + 128),
-    "wrn-28-2": 1_467_610 - 129 * 10 - 2 * 16 * 9,
-    "wrn-28-8": 23_401_012 - 513 * 100 - 2 * 16 * 9,
-}
 CANDIDATES = [(c, side, side) for c in (1, 3) for side in (8, 16, 32, 64, 96)] + [(5,), (64,)]
 
 
@@ -50,25 +41,12 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_spec_describes_itself(name: str) -> None:
-    spec = backbones.get(name)
-    assert spec.name == name
-    assert spec.summary
-    assert "\n" not in spec.summary
-    assert spec.takes
-
-
 def test_output_shape_for_every_shape_it_takes(name: str) -> None:
-    shapes = [shape for shape in CANDIDATES if backbones.get(name).supports(shape)]
-    for shape in shapes:
+    assert backbones.get(name).summary
+    for shape in [shape for shape in CANDIDATES if backbones.get(name).supports(shape)]:
         net = create_backbone(name, shape).eval()
         with torch.no_grad():
-            assert net(torch.zeros(2, *shape)).shape == (2, net.features)
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_number_of_parameters(name: str) -> None:
-    assert sum(parameter.numel() for parameter in build(name).parameters()) == SIZES[name]
+            assert net(torch.zeros(1, *shape)).shape == (1, net.features)
 
 
 def test_every_parameter_learns(name: str) -> None:
@@ -81,7 +59,7 @@ def test_every_parameter_learns(name: str) -> None:
         assert parameter.grad.abs().sum() > 0, parameter_name
 
 
-def test_evaluation_is_deterministic_and_rows_are_independent(name: str) -> None:
+def test_evaluation_depends_on_neither_batch_nor_layout_nor_much_on_precision(name: str) -> None:
     net = build(name)
     net(batch(name))  # statistics that differ from the initial ones
     net.eval()
@@ -91,6 +69,14 @@ def test_evaluation_is_deterministic_and_rows_are_independent(name: str) -> None
         assert torch.equal(net(x), together)
         torch.testing.assert_close(net(x[1:2]), together[1:2], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(net(x.flip(0)), together.flip(0), rtol=1e-4, atol=1e-4)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rough = net(x)
+        assert torch.nn.functional.cosine_similarity(together, rough.float()).min() > 0.99
+        if x.ndim == 4:
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            torch.testing.assert_close(
+                net(x.contiguous(memory_format=torch.channels_last)), together, rtol=1e-3, atol=1e-3
+            )
 
 
 @pytest.mark.parametrize("norm_momentum", [None, 0.25])
@@ -114,29 +100,6 @@ def test_running_statistics_move_by_the_momentum(name: str, norm_momentum: float
         torch.testing.assert_close(norm.running_var, 1 - expected + expected * values.var(1), rtol=1e-3, atol=1e-5)
 
 
-def test_bfloat16_autocast(name: str) -> None:
-    net = build(name).eval()
-    x = batch(name)
-    with torch.no_grad():
-        exact = net(x)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            rough = net(x)
-    assert exact.dtype == torch.float32
-    assert rough.isfinite().all()
-    assert torch.nn.functional.cosine_similarity(exact, rough.float()).min() > 0.99
-
-
-def test_channels_last(name: str) -> None:
-    if len(shape_of(name)) == 1:
-        return
-    net, x = build(name), batch(name)
-    other = copy.deepcopy(net).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    expected, got = net(x), other(x.contiguous(memory_format=torch.channels_last))
-    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3)
-    got.square().mean().backward()
-    assert all(parameter.grad is not None for parameter in other.parameters())
-
-
 def test_the_seed_decides_the_start_and_a_file_keeps_the_state(name: str, tmp_path: Path) -> None:
     first, again, second = build(name, seed=0), build(name, seed=0), build(name, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
@@ -153,19 +116,17 @@ def test_features_have_a_sane_size_at_the_start(name: str) -> None:
         assert 0.05 < build(name)(batch(name, 8)).square().mean().sqrt() < 20
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 4), (3, 1000, 1000), (2, 32, 32), (32, 32), (), (0,)])
-def test_impossible_shapes_are_refused(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        UserError, match=rf"backbone '{name}' does not take samples of shape {re.escape(str(shape))}, only"
-    ):
-        create_backbone(name, shape)
+def test_impossible_shapes_are_refused(name: str) -> None:
+    for shape in [(3, 4, 4), (3, 1000, 1000), (2, 32, 32), (32, 32), (), (0,)]:
+        said = rf"backbone '{name}' does not take samples of shape {re.escape(str(shape))}, only"
+        with pytest.raises(UserError, match=said):
+            create_backbone(name, shape)
 
 
-@pytest.mark.parametrize("some", [False, True])
-def test_compiles_as_one_graph_also_where_only_some_samples_learn(name: str, some: bool) -> None:
-    if name in ("wrn-28-2-published", "quick-resnet-wide") or (some and not find_backbone(name).partial):
+def test_compiles_as_one_graph_where_only_some_samples_learn(name: str) -> None:
+    if name in ("wrn-28-2-published", "quick-resnet-wide"):
         return  # the code of wrn-28-2 and quick-resnet
-    net, x, learning = build(name), batch(name), {"learning": 2} if some else {}
+    net, x, learning = build(name), batch(name), {"learning": 2} if find_backbone(name).partial else {}
     torch.compiler.reset()
     compiled = torch.compile(net, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, **learning), copy.deepcopy(net)(x, **learning))

@@ -41,13 +41,6 @@ def test_the_last_layer_starts_with_glorot_s_normal_weights(kind: Literal["softm
     assert not last.bias.any()
 
 
-def test_images_may_be_float_on_the_scale_of_bytes() -> None:
-    """So that a method can mix them."""
-    model = small()
-    images = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(model(images), model(images.float()))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_results_do_not_depend_on_the_layout_of_images(channels: int) -> None:
     model = small(channels)
@@ -58,6 +51,7 @@ def test_results_do_not_depend_on_the_layout_of_images(channels: int) -> None:
     assert contiguous(first).data_ptr() == first.data_ptr()
     for run in (logits, features):
         assert torch.equal(run(model, last), run(model, first))
+    assert torch.equal(model(first), model(first.float())), "so that a method can mix them"
 
 
 @pytest.mark.parametrize(("side", "at_once", "predicted"), [(8, 500, 256), (64, 256, 256), (96, 113, 113)])
@@ -160,8 +154,11 @@ def test_weights_that_cannot_be_used_are_named(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{}", "null", '{"shape": 3', "\x80", "[" * 100_000])
+@pytest.mark.parametrize("content", ["[1]", "{}", '{"shape": 3', "\x80", "[" * 100_000])
 def test_a_damaged_description_is_named(content: str, copy: Path) -> None:
+    change(copy, format=9, normatch="9.9")
+    with pytest.raises(UserError, match=r"model\.json is of format 9, written by normatch 9\.9"):
+        load_model(copy)
     (copy / "model.json").write_bytes(content.encode("latin1"))
     with pytest.raises(UserError, match=r"model\.json cannot be read") as caught:
         normatch.load(copy)
@@ -186,12 +183,6 @@ def test_a_description_of_other_types_is_named(field: str, value: object, copy: 
     change(copy, **{field: value})
     with pytest.raises(UserError, match=r"model\.json cannot be read \(.*\): restore it or train again"):
         normatch.load(copy)
-
-
-def test_a_model_of_another_format_is_refused(copy: Path) -> None:
-    change(copy, format=9, normatch="9.9")
-    with pytest.raises(UserError, match=r"model\.json is of format 9, written by normatch 9\.9"):
-        load_model(copy)
 
 
 def test_a_run_without_a_model_is_named(
