@@ -353,7 +353,7 @@ def few_levels(data: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "remark"),
     [
-        (heic, "! 1 file of another kind is ignored: .heic 1\n"),
+        (heic, "! 1 file is ignored (.heic 1), such as "),
         (a_test_class, "! 'test' is read as a class: if its pictures are to test on, sort them into test/<class>"),
         (two_spellings, "! 'Cat ', 'cat' are 2 classes whose names differ only in case or blanks: rename them"),
         (few_levels, "! nearly black (level "),

@@ -141,7 +141,7 @@ DATA: list[tuple[str, str, Make]] = [
         "pets/1.png lies in no class folder",
         lambda here: (pets(here), picture(here / "pets/1.png")),
     ),
-    ("train --data pets", "pets/owl has no pictures", folder("pets/owl")),
+    ("train --data pets", "no images in pets/owl", folder("pets/owl")),
     ("train --data pets", r"pets/cat/z\nero.png: the file is empty", file("pets/cat/z\nero.png")),
     ("train --data pets --backbone mlp", "backbone 'mlp' does not take", pets),
     ("train --data pets --image-size 100000", "no backbone takes", pets),

@@ -53,7 +53,7 @@ def test_training_and_test_items_have_the_same_classes(classes: tuple[str, ...],
 
 def test_training_and_test_items_have_the_same_shape() -> None:
     train, test = (Dataset(np.zeros((2, 8, side, 1), np.uint8), np.arange(2), ("cat", "dog")) for side in (8, 4))
-    with pytest.raises(UserError, match=r"training inputs have shape \(1, 8, 8\), test inputs \(1, 8, 4\)"):
+    with pytest.raises(UserError, match=r"'pets' has training inputs of shape \(1, 8, 8\), test inputs of \(1, 8, 4\)"):
         Corpus("pets", train, test)
 
 

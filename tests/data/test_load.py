@@ -123,12 +123,10 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     (tmp_path / "1.png").unlink()
     (tmp_path / "ape").mkdir()
     ape = tmp_path / "ape"
-    assert complaint(tmp_path) == f"{ape} has no pictures: put those of the class there, or remove it"
+    assert f"no images in {ape}: put there .bmp, " in complaint(tmp_path)
     for name in ("1.XYZ", "2.xyz", "3"):
         (ape / name).touch()
-    assert f"{ape} has no pictures that can be read, only 2 .xyz files, 1 file: convert them to .bmp," in complaint(
-        tmp_path
-    )
+    assert f"no images in {ape}, only .xyz 2, no suffix 1: put there .bmp," in complaint(tmp_path)
     save_png(ape / "deep" / "1.png", random_bytes(9, 9, 3))
     assert f"{ape} has subfolders: move its pictures directly into {ape} or, if it is no class, " in complaint(tmp_path)
 
@@ -141,7 +139,7 @@ def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None
         for name in ("config.json", "split.json"):
             (tmp_path / run / name).write_text("{}")
     assert load_corpus(str(tmp_path)).train.classes == ("ape", "bee")
-    assert passed_over(find_listings(str(tmp_path))).kinds == {}
+    assert passed_over(find_listings(str(tmp_path))) == []
     # A folder of pictures stays a class, whatever else is in it.
     save_png(tmp_path / "mine" / "1.png", random_bytes(9, 9, 3))
     assert "mine has subfolders" in complaint(tmp_path)
@@ -194,8 +192,9 @@ def test_find_images(tmp_path: Path) -> None:
         ("", "has no column 'path'"),
         ("path,name\na.png,cat\n", "has no column 'label'"),
         ("path,label,split\na.png,cat,Val\n", "line 2: the split is 'Val'; give train or test, or leave it empty"),
-        ("path,label,split\na.png,cat,train\na.png,cat,test\n", "listed already on line 2 as 'train', now as 'test'"),
-        ("path,label\na.png,cat\n../{}/a.png,dog\n", "is listed already on line 2 as 'cat', now as 'dog'; delete one"),
+        ("path,label,split\na.png,cat,train\na.png,cat,test\n", "is listed already on line 2; delete one"),
+        ("path,label\na.png,cat\n../{}/a.png,dog\n", "is listed already on line 2; delete one"),
+        ("path,label\na.png,cat,dog\n", "line 2: there are more values than columns; quote commas"),
         ("path,label,split,Split\na.png,cat,,test\n", "has 2 columns 'split': keep one of them"),
         ("path,label, label\na.png,cat,dog\n", "has 2 columns 'label': keep one of them"),
         ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', which is not read: call it 'split' if it says"),
@@ -206,11 +205,7 @@ def test_find_images(tmp_path: Path) -> None:
         ('"path" ,label\na.png,cat\n', "line 1: ',' expected after '\"'; check the quotes"),
         ('path,label\na.png,cat\n"b.png,cat\nc.png,dog\n', "line 3: unexpected end of data; check the quotes"),
         ("path,label\na.png, -1\n", "line 2: the label is '-1'; leave it empty if the class is not known, or"),
-        ("path,label\na.png,-1.0\n", "line 2: the label is '-1.0'; leave it empty"),
         ("path,label\na.png,NaN\n", "line 2: the label is 'NaN'; leave it empty"),
-        ("path,label\na.png,<NA>\n", "line 2: the label is '<NA>'; leave it empty"),
-        ("path,label\na.png,NA\n", "line 2: the label is 'NA'; leave it empty"),
-        ("path,label\na.png,null\n", "line 2: the label is 'null'; leave it empty"),
         ("path,label\na.png,Unlabeled\n", "line 2: the label is 'Unlabeled'; leave it empty"),
     ],
 )
@@ -273,7 +268,7 @@ def test_pipes_are_refused(tmp_path: Path, name: str) -> None:
     """One that nobody writes to would be waited for without end."""
     os.mkfifo(tmp_path / name)
     assert complaint(tmp_path / name).startswith(f"data is '{tmp_path / name}': give a folder of images, a .csv file")
-    with pytest.raises(UserError, match=r"no such file or folder|is not a regular file"):
+    with pytest.raises(UserError, match=r"no such file or folder|it is no regular file"):
         find_samples([tmp_path / name], (), (3, 8, 8))
     assert not is_manifest(tmp_path / name)
 
@@ -317,16 +312,20 @@ def test_feature_vectors(tmp_path: Path) -> None:
     [
         ({"images": random_bytes(4, 5, 5)}, "it must have"),
         ({"images": random_bytes(4, 5, 5), "labels": np.zeros(3, int)}, "one int64 for each of the 4"),
-        ({"images": random_bytes(4, 5, 5), "labels": np.zeros(4)}, "labels are float64"),
+        (
+            {"images": random_bytes(4, 5, 5), "labels": np.zeros(4)},
+            "labels are float64 of shape (4,)",
+        ),
         ({"images": random_bytes(4, 5, 5, 2), "labels": np.zeros(4, int)}, "give uint8 images"),
         ({"images": np.zeros((4, 5, 5)), "labels": np.zeros(4, int)}, "give uint8 images"),
         ({"x": np.array([[np.nan]]), "y": np.zeros(1, int)}, "not finite"),
         ({"x": np.ones((2, 2)), "y": np.array([0, 2]), "classes": np.array(["a"])}, "labels run from 0 to 2"),
-        ({"x": np.ones((2, 2)), "y": np.array([0, 1]), "test_x": np.ones((2, 2))}, "give both or neither"),
+        ({"x": np.ones((2, 2)), "y": np.array([0, 1]), "test_x": np.ones((2, 2))}, "both or neither"),
         (
             {"x": np.ones((2, 2)), "y": np.array([0, 1]), "test_x": np.ones((2, 3)), "test_y": np.array([0, 1])},
             "make them equal",
         ),
+        ({"x": np.ones((2, 2)), "y": np.array([0, 10**12])}, "the highest label is 1,000,000,000,000 with 2 samples"),
         ({"x": np.array([[object()]], dtype=object), "y": np.zeros(1, int)}, "plain arrays only"),
     ],
 )
@@ -343,7 +342,7 @@ def test_arrays_that_are_wrong(
 def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
     with (tmp_path / "data.npz").open("wb") as file:
         np.save(file, np.zeros(3))
-    assert "is not an .npz file" in complaint(tmp_path / "data.npz")
+    assert "it is damaged, or no .npz file" in complaint(tmp_path / "data.npz")
 
 
 def test_the_arrays_of_keras_are_read(tmp_path: Path) -> None:
@@ -356,9 +355,3 @@ def test_the_arrays_of_keras_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(corpus.train.inputs[..., 0], images[:6])
     np.testing.assert_array_equal(corpus.train.labels, labels[:6])
     np.testing.assert_array_equal(corpus.test.labels, labels[6:])
-
-
-def test_arrays_that_are_no_test_set_are_passed_over(tmp_path: Path) -> None:
-    x, labels = np.zeros((6, 4), np.float32), np.arange(6) % 2
-    np.savez(tmp_path / "x.npz", x=x, y=labels, values=x, latest=x, valid=labels, val_score=np.float32(0.5))
-    assert len(load_corpus(str(tmp_path / "x.npz")).train) == 6

@@ -30,9 +30,9 @@ def pictures(tmp_path: Path) -> list[Path]:
 def test_batches_of_rows_are_the_array(n: int, size: int) -> None:
     array = np.arange(n * 12, dtype=np.uint8).reshape(n, 2, 2, 3)
     portions = list(Rows(array, (3, 2, 2)).batches(size))
-    assert all(len(portion.inputs) <= size for portion in portions)
-    assert [i for portion in portions for i in portion.names] == list(range(n))
-    np.testing.assert_array_equal(np.concatenate([array[:0], *(portion.inputs for portion in portions)]), array)
+    assert all(len(portion[1]) <= size for portion in portions)
+    assert [i for portion in portions for i in portion[0]] == list(range(n))
+    np.testing.assert_array_equal(np.concatenate([array[:0], *(portion[1] for portion in portions)]), array)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 9])
@@ -40,8 +40,8 @@ def test_batches_of_files_are_the_images(size: int, pictures: list[Path]) -> Non
     items = Files(pictures, SHAPE)
     portions = list(items.batches(size))
     assert len(items) == 5
-    assert [name for portion in portions for name in portion.names] == list(map(str, pictures))
-    np.testing.assert_array_equal(np.concatenate([portion.inputs for portion in portions]), random_bytes(5, 6, 9, 3))
+    assert [name for portion in portions for name in portion[0]] == list(map(str, pictures))
+    np.testing.assert_array_equal(np.concatenate([portion[1] for portion in portions]), random_bytes(5, 6, 9, 3))
 
 
 def test_no_more_than_two_batches_of_files_are_read_ahead(
@@ -65,13 +65,13 @@ def test_an_unreadable_file_stops_or_is_skipped(pictures: list[Path]) -> None:
         list(Files(pictures, SHAPE).batches(2))
     items = Files(pictures, SHAPE, "skip")
     for _ in range(2):
-        names = [name for portion in items.batches(2) for name in portion.names]
+        names = [name for portion in items.batches(2) for name in portion[0]]
         assert names == [str(p) for i, p in enumerate(pictures) if i != 2]
         assert len(items.skipped) == 1
         assert "2.png" in items.skipped[0]
     for path in pictures:
         path.write_text("<html>")
-    with pytest.raises(UserError, match=r"none of the 5 images can be read; the first: .*0\.png"):
+    with pytest.raises(UserError, match=r"no image can be read; the first: .*0\.png"):
         list(Files(pictures, SHAPE, "skip").batches(2))
 
 
@@ -107,15 +107,15 @@ def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
     for name in ("a.npy", "a.npz", "one.npz", "keras.npz", "test.npz"):
         items = find_samples([tmp_path / name], [], SHAPE)
         assert (items.column, len(items)) == ("item", 4)
-        np.testing.assert_array_equal(next(items.batches(9)).inputs, images)
+        np.testing.assert_array_equal(next(items.batches(9))[1], images)
     folder = pictures[0].parent
     assert len(find_samples([folder, pictures[0]], [], SHAPE)) == 6
     listed = find_samples([Path("-")], [f"{pictures[3]}\n", "\n", f"{pictures[1]}\n"], SHAPE)
-    assert [name for portion in listed.batches(9) for name in portion.names] == [str(pictures[3]), str(pictures[1])]
+    assert [name for portion in listed.batches(9) for name in portion[0]] == [str(pictures[3]), str(pictures[1])]
     spaced = pictures[0].with_name(" 1 .png")
     spaced.write_bytes(pictures[0].read_bytes())
     (portion,) = find_samples([Path("-")], [f"{spaced}\r\n"], SHAPE).batches(9)
-    assert portion.names == [str(spaced)]
+    assert portion[0] == [str(spaced)]
     with pytest.raises(UserError, match=r"two\.npz has a, b: it must have 'images' \(or 'x', 'x_train', 'x_test'\)"):
         find_samples([tmp_path / "two.npz"], [], SHAPE)
     with pytest.raises(UserError, match=r"a\.npy is given with other inputs: predict one array at a time"):
@@ -130,16 +130,16 @@ def test_a_csv_file_lists_images(pictures: list[Path]) -> None:
     listing = folder / "some.csv"
     listing.write_text(f"label,path\ncat,{pictures[2].name}\n,{pictures[0]}\n", encoding="utf-8")
     items = find_samples([listing, pictures[1]], [], SHAPE)
-    names = [name for portion in items.batches(9) for name in portion.names]
+    names = [name for portion in items.batches(9) for name in portion[0]]
     assert names == [str(pictures[i]) for i in (2, 0, 1)]
     listing.write_text(f"path\n{pictures[0].name}\nlost.png\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"some\.csv, line 3: no such file: .*lost\.png; paths are relative to the CSV"):
         find_samples([listing], [], SHAPE)
     items = find_samples([listing], [], SHAPE, on_bad="skip")
-    assert [len(portion.names) for portion in items.batches(9)] == [1]
+    assert [len(portion[0]) for portion in items.batches(9)] == [1]
     assert "lost.png" in items.skipped[0]
     listing.write_text("file\n1.png\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"has no column 'path': its first line is 'file' and must be path$"):
+    with pytest.raises(UserError, match=r"has no column 'path': its first line is 'file' and must be path"):
         find_samples([listing], [], SHAPE)
     listing.write_text("path\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"lists no images: add lines such as cats/1\.png$"):
@@ -153,6 +153,6 @@ def test_damaged_arrays_are_named(name: str, tmp_path: Path) -> None:
         find_samples([path], [], SHAPE)
     for content in (b"", b"<html>", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=f"cannot read {path}|{path} is not an .npz file, or is damaged") as caught:
+        with pytest.raises(UserError, match=f"cannot read {path}: ") as caught:
             find_samples([path], [], SHAPE)
         assert "\n" not in str(caught.value)

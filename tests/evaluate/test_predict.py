@@ -290,9 +290,7 @@ def test_what_is_not_predicted_is_listed(run: str, here: Path, capsys: pytest.Ca
     said = capsys.readouterr().out
     for line in (
         "10 predictions: out.csv\n",
-        "ignored: .heic 1\n",
-        "a broken link: pictures/moved.png\n",
-        "outside the folders that are read: pictures/more\n",
+        "2 files are ignored (.png 1, .heic 1), such as pictures/moved.png\n",
         "\n1 unreadable image skipped:\npictures/10.png: not an image of a known kind",
     ):
         assert line in said

@@ -212,7 +212,8 @@ class Corpus:
                 )
         if self.test.shape != self.train.shape:
             raise UserError(
-                f"training inputs have shape {self.train.shape}, test inputs {self.test.shape}: make them equal"
+                f"data set {self.name!r} has training inputs of shape {self.train.shape}, test inputs of "
+                f"{self.test.shape}: make them equal"
             )
 
     @property

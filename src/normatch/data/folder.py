@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from normatch.text import counted
 
 __all__ = [
     "UNLABELLED",
-    "Ignored",
     "Listing",
     "Listings",
     "find_ignored",
@@ -33,7 +32,7 @@ UNLABELLED = ("unlabeled", "unlabelled")
 FORMATS = ", ".join(sorted(SUFFIXES))
 
 SHOWN = 5
-"""Most suffixes of other files that a message names."""
+"""Most suffixes of ignored files that a message names."""
 
 OF_A_RUN = ("config.json", "split.json")
 """The files that every run's folder has from the start: whoever trains inside the data's folder leaves runs there."""
@@ -81,14 +80,11 @@ class Listings:
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""
-        more, here = list_unlabelled(where), self.everything
-        known = {os.path.abspath(path): name for path, name in zip(here.paths, here.names, strict=True)}
+        more, known = list_unlabelled(where), set(map(os.path.abspath, self.everything.paths))
         twice = next((path for path in more.paths if os.path.abspath(path) in known), None)
         if twice is not None:
-            label = known[os.path.abspath(twice)]
             raise UserError(
-                f"unlabelled is {str(where)!r}, but {twice} is in {self.name} already, "
-                f"{f'as {label!r}' if label else 'unlabelled'}: give a folder of other images"
+                f"unlabelled is {str(where)!r}, but {twice} is in {self.name} already: give a folder of other images"
             )
         return replace(self, train=self.train + more)
 
@@ -124,9 +120,9 @@ def folder_of(data: str) -> Path:
 def list_corpus(where: Path) -> Listings:
     """List a folder: images in ``DIR/<class>/`` are labelled, those in ``DIR/unlabeled/`` are not; alternatively
     ``DIR/train`` and ``DIR/test`` are such folders."""
-    parts = {name.lower(): where / name for name in _inside(where).folders}
+    parts = {name.lower(): where / name for name in _inside(where)[0]}
     train, test = parts.get("train"), parts.get("test")
-    if train is None or not _inside(train).folders:
+    if train is None or not _inside(train)[0]:
         # A folder "train" without subfolders is a class named "train" (railway pictures).
         return Listings(str(where), where, list_folder(where))
     return Listings(str(where), where, list_folder(train) + _unlabelled(where), list_folder(test) if test else None)
@@ -134,42 +130,36 @@ def list_corpus(where: Path) -> Listings:
 
 def list_folder(where: Path) -> Listing:
     """The images of one folder: its class folders by name, then those without a label."""
-    inside = _inside(where)
-    if inside.images:
+    folders, images = _inside(where)
+    if images:
         raise UserError(
-            f"{where / inside.images[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, "
+            f"{where / images[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, "
             f"to {where / UNLABELLED[0]}"
         )
     paths: list[Path] = []
     names: list[str] = []
-    for name in inside.folders:
+    for name in folders:
         if name.lower() in UNLABELLED:
             continue
-        folder = _inside(where / name)
-        if not folder.images and _holds_runs(where / name):
+        folder = where / name
+        subfolders, images = _inside(folder)
+        if not images and _holds_runs(folder):
             # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
             continue
-        if folder.folders or not folder.images:
-            raise UserError(_diagnosis(where / name, folder.folders))
-        paths += [where / name / image for image in folder.images]
-        names += [name] * len(folder.images)
+        if subfolders:
+            raise UserError(
+                f"{folder} has subfolders: move its pictures directly into {folder} or, if it is no class, sort all "
+                f"pictures into {where / 'train' / '<class>'} and {where / 'test' / '<class>'}"
+            )
+        if not images:
+            raise UserError(f"no images in {folder}{_only(folder)}: put there {FORMATS} files, or remove it")
+        paths += [folder / image for image in images]
+        names += [name] * len(images)
     listing = Listing(tuple(paths), tuple(names)) + _unlabelled(where)
     if not listing.paths:
         example = where / "cat" / "1.png"
         raise UserError(f"no images in {where}: put them in a folder for each class, such as {example} ({FORMATS})")
     return listing
-
-
-def _diagnosis(folder: Path, subfolders: Sequence[str]) -> str:
-    """What is wrong with a folder that is no class folder."""
-    if subfolders:
-        return (
-            f"{folder} has subfolders: move its pictures directly into {folder} or, if it is no class, sort all "
-            f"pictures into {folder.parent / 'train' / '<class>'} and {folder.parent / 'test' / '<class>'}"
-        )
-    if others := _other_files(folder):
-        return f"{folder} has no pictures that can be read, only {others}: convert them to {FORMATS}"
-    return f"{folder} has no pictures: put those of the class there, or remove it"
 
 
 def find_images(places: Iterable[Path]) -> list[Path]:
@@ -179,8 +169,7 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         if place.is_dir():
             images = _deep_images(place)
             if not images:
-                only = f", only {others}" if (others := _other_files(place)) else ""
-                raise UserError(f"no images in {place}{only}: give a folder of {FORMATS} files")
+                raise UserError(f"no images in {place}{_only(place)}: give a folder of {FORMATS} files")
             found += images
         elif place.is_file():
             found.append(place)
@@ -229,77 +218,41 @@ def read_listings(
     return Corpus(outline.name, train, test, skipped=decoded.bad, facts=decoded.facts)
 
 
-@dataclass(frozen=True)
-class Ignored:
-    """The files that are not read, except for hidden files and those of runs."""
-
-    kinds: dict[str, int]
-    """Number of other files by suffix, the most frequent first."""
-    dangling: list[str]
-    """Symbolic links whose target does not exist, or which form a loop."""
-    elsewhere: list[str]
-    """Pictures in folders that are not searched, such as one next to ``train`` and ``test``; linked folders there."""
-
-
-def find_ignored(folders: Sequence[Path], listed: Sequence[Path]) -> Ignored:
-    """The files at any depth of ``folders`` that are not among ``listed``."""
-    known = {os.path.abspath(path) for path in listed}
-    searched = {Path(folder) for folder in {os.path.dirname(path) for path in known}}
-    searched |= {parent for folder in searched for parent in folder.parents}
-    kinds: Counter[str] = Counter()
-    dangling: list[str] = []
-    elsewhere: list[str] = []
-    waiting, seen = list(folders), set()
-    while waiting:
-        folder = waiting.pop()
-        if os.path.abspath(folder) in seen or _is_run(folder):
-            continue
-        seen.add(os.path.abspath(folder))
-        try:
-            inside = _inside(folder)
-        except PermissionError:  # it cannot be part of the data: listing the data would have failed
-            continue
-        for path in (folder / name for name in inside.folders):
-            # Follow only links that the listing followed: others could lead anywhere.
-            if path.is_symlink() and path.absolute() not in searched:
-                elsewhere.append(str(path))
-            else:
-                waiting.append(path)
-        images = (folder / name for name in inside.images)
-        elsewhere += [str(path) for path in images if os.path.abspath(path) not in known]
-        dangling += [str(folder / name) for name in inside.dangling]
-        kinds.update(os.path.splitext(name)[1].lower() for name in inside.others)
-    return Ignored(dict(kinds.most_common()), sorted(dangling), sorted(elsewhere))
+def find_ignored(folders: Iterable[Path], listed: Iterable[Path] = ()) -> list[str]:
+    """The files at any depth of ``folders`` that are not among ``listed``, images first; not hidden files nor runs."""
+    known = set(map(os.path.abspath, listed))
+    found: set[str] = set()
+    for folder in folders:
+        for place, inside, names in os.walk(folder):
+            if _is_run(place):
+                inside.clear()
+                continue
+            inside[:] = [name for name in inside if not name.startswith(".")]
+            files = (os.path.join(place, name) for name in names if not name.startswith("."))
+            found.update(file for file in files if os.path.abspath(file) not in known)
+    return sorted(found, key=lambda file: (not _is_image(os.path.basename(file)), file))
 
 
-def say_ignored(ignored: Ignored) -> list[str]:
-    """A line for each kind of ignored file that there is.
+def say_ignored(files: Sequence[str]) -> list[str]:
+    """A line about the ignored files, if there are any.
 
-    >>> say_ignored(Ignored({".heic": 10, "": 2}, ["a/old.png"], ["a/more", "a/next", "b/1.png"]))[:2]
-    ['12 files of other kinds are ignored: .heic 10, no suffix 2', 'ignored, a broken link: a/old.png']
+    >>> say_ignored(["old/1.jpg", "cat/1.heic", "cat/2.heic"])
+    ['3 files are ignored (.heic 2, .jpg 1), such as old/1.jpg']
     """
-    lines = []
-    if n := sum(ignored.kinds.values()):
-        files = f"{n:,} files of other kinds are" if n > 1 else "1 file of another kind is"
-        kinds = [f"{suffix or 'no suffix'} {count:,}" for suffix, count in ignored.kinds.items()]
-        lines.append(f"{files} ignored: {_shown(kinds)}")
-    for why, found in {
-        "a broken link": ignored.dangling,
-        "outside the folders that are read": ignored.elsewhere,
-    }.items():
-        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
-        lines += [f"ignored, {why}: {found[0]}{more}"] if found else []
-    return lines
+    said = f"{counted(len(files), 'file')} {'are' if len(files) > 1 else 'is'} ignored ({_suffixes(files)})"
+    return [f"{said}, such as {files[0]}"] if files else []
 
 
-def _other_files(folder: Path) -> str:
-    """The number of files of each other kind in a folder, such as a phone's: "12 .heic files"; "" if it has none."""
-    kinds = find_ignored([folder], ()).kinds
-    return _shown([counted(n, f"{suffix} file".strip()) for suffix, n in kinds.items()])
+def _only(folder: Path) -> str:
+    """What a folder without images has instead, such as a phone's: ", only .heic 12"."""
+    others = find_ignored([folder])
+    return f", only {_suffixes(others)}" if others else ""
 
 
-def _shown(kinds: list[str]) -> str:
-    return ", ".join(kinds[:SHOWN]) + (f" and {len(kinds) - SHOWN:,} more kinds" if len(kinds) > SHOWN else "")
+def _suffixes(files: Collection[str]) -> str:
+    counts = Counter(os.path.splitext(file)[1].lower() or "no suffix" for file in files)
+    more = [f"{len(counts) - SHOWN:,} more kinds"] if len(counts) > SHOWN else []
+    return ", ".join([f"{suffix} {n:,}" for suffix, n in counts.most_common(SHOWN)] + more)
 
 
 def _is_run(folder: Path | str) -> bool:
@@ -314,7 +267,7 @@ def _holds_runs(folder: Path) -> bool:
 def _unlabelled(where: Path) -> Listing:
     # At any depth: without labels, subfolders cannot be mistaken for classes. Case is ignored: "Unlabeled" is hardly
     # the name of a class.
-    folders = [name for name in _inside(where).folders if name.lower() in UNLABELLED]
+    folders = [name for name in _inside(where)[0] if name.lower() in UNLABELLED]
     images = [image for name in folders for image in _deep_images(where / name)]
     return Listing(tuple(images), (None,) * len(images))
 
@@ -334,28 +287,8 @@ def _is_image(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
-@dataclass(frozen=True)
-class _Inside:
-    """Names in a folder, sorted: those that begin with a dot, and pipes and the like, are left out."""
-
-    folders: list[str]
-    images: list[str]
-    others: list[str]
-    """Files that are no images."""
-    dangling: list[str]
-
-
-def _inside(where: Path) -> _Inside:
-    found = _Inside([], [], [], [])
-    with os.scandir(where) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name.startswith("."):
-                continue
-            link = entry.is_symlink()  # else no file needs a system call
-            if os.path.isdir(entry.path) if link else entry.is_dir():
-                found.folders.append(entry.name)
-            elif os.path.isfile(entry.path) if link else entry.is_file():
-                (found.images if _is_image(entry.name) else found.others).append(entry.name)
-            elif link:
-                found.dangling.append(entry.name)
-    return found
+def _inside(where: Path) -> tuple[list[str], list[str]]:
+    """The names of the folders and of the images in a folder, sorted, without those that begin with a dot."""
+    names = sorted(name for name in os.listdir(where) if not name.startswith("."))
+    folders = [name for name in names if os.path.isdir(where / name)]
+    return folders, [name for name in names if _is_image(name) and os.path.isfile(where / name)]

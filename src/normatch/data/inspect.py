@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import UNKNOWN, Corpus, doubtful_names
-from normatch.data.folder import Ignored, Listings, say_ignored
+from normatch.data.folder import Listings, say_ignored
 from normatch.data.images import DEFAULT, FACTS, Reading, decode_all, describe_dark, facts_of
 from normatch.data.images.facts import LIKE, NEAR, alike, groups
 from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
@@ -93,7 +93,7 @@ def inspect(
         if samples.inputs.ndim != 4:
             raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
         write_sheet(sheet, _rows(samples))
-    report = {"data": data} | _report(samples) | {"ignored": asdict(passed_over(listings, unlabelled))}
+    report = {"data": data} | _report(samples) | {"ignored": passed_over(listings, unlabelled)}
     return report | {"next": _next(report, unlabelled)}
 
 
@@ -117,7 +117,7 @@ def describe(report: dict[str, Any]) -> str:
     ]
     lines += [f"! {line}" for line in report["remarks"]]
     lines += _named("unreadable, and left out of training with --on-bad-image skip", report["unreadable"])
-    lines += [f"! {line}" for line in say_ignored(Ignored(**report["ignored"]))]
+    lines += [f"! {line}" for line in say_ignored(report["ignored"])]
     for name, title in GROUPS.items():
         lines += _named(title, [_members(group) for group in report[name]])
     # Names of files and classes may have control characters, which a terminal would obey.

@@ -10,7 +10,7 @@ import numpy as np
 
 from normatch.data.arrays import read_arrays
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.folder import Ignored, Listings, find_ignored, list_corpus, list_unlabelled, read_listings
+from normatch.data.folder import Listings, find_ignored, find_images, list_corpus, list_unlabelled, read_listings
 from normatch.data.images import DEFAULT, SIZES, OnBad, Reading, decode_all, resize_all
 from normatch.data.manifest import list_manifest
 from normatch.data.source import MissingFiles, sources
@@ -72,17 +72,13 @@ def _list(data: str, on_bad: OnBad) -> Listings | None:
     if path.is_dir():
         return list_corpus(path)
     if not path.exists():
-        if path.name != data:
-            # A slash means that it is a path, perhaps the absolute one stored with a run.
-            raise UserError(
-                f"data is {data!r}: no such folder or file; check the path or, if it has moved, give its new "
-                "place with --data"
-            )
+        where = f"data is {data!r}: no such folder or file"
+        if path.name != data:  # a path, perhaps the absolute one stored with a run
+            raise UserError(f"{where}; check the path or, if it has moved, give its new place with --data")
         close = difflib.get_close_matches(data, sources.names(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise UserError(
-            f"data is {data!r}: no such folder or file, and no data set of that name "
-            f"(there are {', '.join(sources.names())}); {FROM_A_PLUG_IN}{hint}"
+            f"{where}, and no data set of that name (there are {', '.join(sources.names())}); {FROM_A_PLUG_IN}{hint}"
         )
     kind = path.suffix.lower()
     # Not a pipe, which might never end.
@@ -91,18 +87,15 @@ def _list(data: str, on_bad: OnBad) -> Listings | None:
     return list_manifest(path, on_bad) if kind == ".csv" else None
 
 
-def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> Ignored:
+def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> list[str]:
     """The files in the listed folder and in ``unlabelled`` that are not read: not among the ``listings``, which include
     the latter.
 
     If the data is not a folder but a manifest or a named data set, nothing of it counts as ignored.
     """
     folders = [Path(listings.name)] if listings and Path(listings.name).is_dir() else []
-    listed = listings.everything.paths if listings else ()
-    if unlabelled is not None:
-        folders.append(unlabelled.expanduser())
-        listed = listed if listings else list_unlabelled(folders[-1]).paths
-    return find_ignored(folders, listed)
+    folders += [unlabelled.expanduser()] if unlabelled else []
+    return find_ignored(folders, listings.everything.paths if listings else find_images(folders))
 
 
 def _read_named(name: str, root: Path, reading: Reading) -> Corpus:

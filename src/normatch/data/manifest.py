@@ -73,21 +73,19 @@ def _read(path: Path, wanted: Sequence[str], on_bad: OnBad) -> list[Row]:
             lines = csv.DictReader(file, strict=True, skipinitialspace=True, restkey=SURPLUS, restval="")
             lines.fieldnames = _columns(path, lines.fieldnames or (), wanted)
             for line in lines:
-                surplus = "".join(line.pop(SURPLUS, ()))
+                surplus = "".join(line.pop(SURPLUS, ())).strip()
                 values = {name: read_cell(value.strip()) for name, value in line.items()}
-                if not any(values.values()) and not surplus.strip():  # as spreadsheets write below a table
+                if not any(values.values()) and not surplus:  # as spreadsheets write below a table
                     continue
                 try:
-                    row = _row(path.parent, values, surplus, labelled="label" in wanted, must_exist=on_bad == "stop")
-                    before, old = found.get(os.path.abspath(row[0]), (0, row))
-                    if before:
-                        was = "".join(
-                            f" {_said(a)}, now {_said(b)}" for a, b in zip(old[1:], row[1:], strict=True) if a != b
-                        )
-                        raise UserError(f"{row[0]} is listed already on line {before}{was}; delete one of the two")
+                    if surplus:
+                        raise UserError('there are more values than columns; quote commas, as in "1, 2.png",cat')
+                    row = _row(path.parent, values, labelled="label" in wanted, must_exist=on_bad == "stop")
+                    before, _ = found.setdefault(os.path.abspath(row[0]), (lines.line_num, row))
+                    if before != lines.line_num:
+                        raise UserError(f"{row[0]} is listed already on line {before}; delete one of the two")
                 except UserError as error:
                     raise UserError(f"{path}, line {lines.line_num}: {error}") from None
-                found[os.path.abspath(row[0])] = lines.line_num, row
                 begins = lines.line_num + 1
     except csv.Error as error:
         # Not the line where the parser gave up: after a quote that is never closed, that is the file's last.
@@ -101,54 +99,37 @@ def _read(path: Path, wanted: Sequence[str], on_bad: OnBad) -> list[Row]:
     return [row for _, row in found.values()]
 
 
-def _said(value: object) -> str:
-    return "without a label" if value is None else f"as {str(value)!r}"
-
-
-def _row(folder: Path, values: dict[str, str], surplus: str, *, labelled: bool, must_exist: bool) -> Row:
-    if surplus.strip():
-        raise UserError(
-            f"there are more values than the {len(values)} columns; "
-            'put quotes around what has a comma in it, as in "1, 2.png",cat'
-        )
+def _row(folder: Path, values: dict[str, str], *, labelled: bool, must_exist: bool) -> Row:
     if not values["path"]:
         raise UserError("the path is empty; give one or delete the line")
-    zero = next((name for name, value in values.items() if "\0" in value), None)
-    if zero is not None:
-        raise UserError(f"the {zero} {values[zero]!r} has a zero byte in it; save the file as UTF-8 text")
     image = folder / values["path"]
     if must_exist and not image.is_file():
-        if image.is_dir():
-            raise UserError(f"{image} is a folder; give an image, or the folder instead of this file")
         remedy = "write / where it has \\" if "\\" in image.name else "paths are relative to the CSV's folder"
         raise UserError(f"no such file: {image}; {remedy}")
     if not labelled:
         return image, None, PARTS[0]
-    label, part = values["label"], values.get("split", "")
+    label, part = values["label"], values.get("split", "").lower() or PARTS[0]
     if label.lower() in NO_CLASS:
         raise UserError(
             f"the label is {label!r}; leave it empty if the class is not known, or give the class another name"
         )
-    if part.lower() not in ("", *PARTS):
-        raise UserError(f"the split is {part!r}; give train or test, or leave it empty to train on")
-    return image, label or None, part.lower() or PARTS[0]
+    if part not in PARTS:
+        raise UserError(f"the split is {values['split']!r}; give train or test, or leave it empty to train on")
+    return image, label or None, part
 
 
 def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """The column names, stripped of blanks; UserError unless they include each of ``wanted`` once or if, with labels,
     one of them may divide the rows."""
     columns = ["split" if name.strip().lower() == "split" else name.strip() for name in names]
-    twice = next((name for name in (*wanted, "split") if columns.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{path} has {columns.count(twice)} columns {twice!r}: keep one of them")
-    missing = next((name for name in wanted if name not in columns), None)
-    if missing is not None:
-        has = ",".join(names)
-        separator = next((word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if mark in has), None)
-        remedy = f"; save it with commas, not {separator}" if separator else ""
-        raise UserError(
-            f"{path} has no column {missing!r}: its first line is {has[:60]!r} and must be {','.join(wanted)}{remedy}"
-        )
+    for name in (*wanted, "split"):
+        if columns.count(name) > 1:
+            raise UserError(f"{path} has {columns.count(name)} columns {name!r}: keep one of them")
+        if name in wanted and name not in columns:
+            has = ",".join(names)[:60]
+            raise UserError(
+                f"{path} has no column {name!r}: its first line is {has!r} and must be {','.join(wanted)}, with commas"
+            )
     split = next((name for name in columns if "label" in wanted and name.lower() in SPLITS), None)
     if split is not None:
         raise UserError(

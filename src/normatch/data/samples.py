@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,55 +14,40 @@ from normatch.data.images import Channels, OnBad, decode_batches
 from normatch.data.manifest import list_paths
 from normatch.errors import UserError, reason
 
-__all__ = ["Files", "Portion", "Rows", "Samples", "find_samples"]
+__all__ = ["Files", "Rows", "Samples", "find_samples"]
 
 Shape = tuple[int, ...]
 
 
-class Portion(NamedTuple):
-    """A batch: the name of each sample, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
-
-    names: Sequence[str | int]
-    inputs: NDArray[Any]
-
-
-class Samples(Protocol):
-    """Samples to predict, all of the shape that the model takes."""
-
-    column: str
-    """Column heading of their names: "path" for files, "item" for row numbers."""
-    skipped: list[str]
-    """A line (path and reason) for each unreadable file skipped so far."""
-
-    def __len__(self) -> int: ...
-
-    def batches(self, size: int) -> Iterator[Portion]: ...
+Batch = tuple[Sequence[str | int], NDArray[Any]]
+"""The name of each sample, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
 
 
 class Files:
     """Image files, decoded to the size and the channels of ``shape`` (C, H, W) as in training."""
 
     column = "path"
+    """Column heading of the names."""
 
     def __init__(self, paths: Sequence[Path], shape: Shape, on_bad: OnBad = "stop") -> None:
         if len(shape) == 1:
             raise UserError(f"this model takes feature vectors of length {shape[0]}, not image files: give an array")
         self._paths, self._shape, self._on_bad = paths, shape, on_bad
         self.skipped: list[str] = []
+        """A line (path and reason) for each unreadable file skipped so far."""
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def batches(self, size: int) -> Iterator[Portion]:
+    def batches(self, size: int) -> Iterator[Batch]:
         depth, height, width = self._shape
         channels: Channels = 1 if depth == 1 else 3
         self.skipped.clear()
         for decoded in decode_batches(self._paths, size, size=(height, width), channels=channels, on_bad=self._on_bad):
             self.skipped += decoded.bad
-            yield Portion([str(self._paths[i]) for i in decoded.kept], decoded.images)
+            yield [str(self._paths[i]) for i in decoded.kept], decoded.images
         if self._paths and len(self.skipped) == len(self._paths):
-            none = f"none of the {len(self):,} images can be read; the first" if len(self) > 1 else "nothing to predict"
-            raise UserError(f"{none}: {self.skipped[0]}")
+            raise UserError(f"no image can be read; the first: {self.skipped[0]}")
 
 
 class Rows:
@@ -88,7 +73,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self._array)
 
-    def batches(self, size: int) -> Iterator[Portion]:
+    def batches(self, size: int) -> Iterator[Batch]:
         for start in range(0, len(self), size):
             rows = self._array[start : start + size]
             if self._vectors:
@@ -102,7 +87,10 @@ class Rows:
                     )
             elif rows.ndim == 3:
                 rows = rows[..., None]
-            yield Portion(range(start, start + len(rows)), rows)
+            yield range(start, start + len(rows)), rows
+
+
+Samples = Files | Rows
 
 
 def find_samples(places: Sequence[Path], listed: Iterable[str], shape: Shape, on_bad: OnBad = "stop") -> Samples:
