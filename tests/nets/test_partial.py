@@ -12,9 +12,8 @@ from normatch.nets import backbones, create_backbone, find_backbone
 from normatch.nets.backbone import Backbone
 from normatch.nets.partial import join, normalise, parts_of
 
-PARTIAL = sorted(
-    name for name, spec in backbones.items() if spec.partial and name not in ("wrn-28-8", "quick-resnet-wide")
-)
+LARGE = ("wrn-28-8", "quick-resnet-wide")  # the code of others
+PARTIAL = sorted(name for name, spec in backbones.items() if spec.partial and name not in LARGE)
 
 
 def normalised(norm: nn.BatchNorm2d, x: Tensor, learning: int) -> Tensor:

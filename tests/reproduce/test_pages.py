@@ -54,14 +54,6 @@ def test_only_whole_schedules_are_compared_with_the_paper(tmp_path: Path) -> Non
     assert (last["ours"], last["ours − paper"], last["n"]) == ("–", "–", "0")
 
 
-def test_a_stand_in_has_nothing_of_the_papers(tmp_path: Path) -> None:
-    results = [make_result(trial_of("table3", row), stand_in="digits-40") for row in (0, 1)]
-    text = section(Table(STUDIES["table3"], results, "digits-40"), "results", tmp_path)
-    assert not [column for column in lines(text)[0][0] if "paper" in column]
-    assert lines(text)[1][0]["paper"] == "–"
-    assert "93.41" not in text
-
-
 def test_gains_are_printed_with_their_interval() -> None:
     trials = [trial_of("table3", row) for row in (0, 1)]
     results = [make_result(trials[0], seed, 0.9) for seed in range(3)]
