@@ -167,15 +167,6 @@ def test_a_folder_that_cannot_be_written(paths: list[Path], tmp_path: Path) -> N
         decode_all(paths, on_bad="skip", cache=Cache(tmp_path / "file" / "cache"))
 
 
-def test_another_process_may_be_faster(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, _ = read(paths, cache)
-    monkeypatch.setattr(module, "_delete", lambda path: None)
-    with cache.writing(cache.key(paths), (9, 8, 3)) as part:
-        part.append(first.images)
-        part.finish(first.facts, {6: "another reason"}, keep=True)
-    assert_same(first, read(paths, cache)[0])
-
-
 def test_errors_of_the_system_are_not_remembered(
     paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,13 +187,11 @@ def test_showing_and_clearing(
 ) -> None:
     monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
     read(paths, Cache())
-    # As earlier versions wrote them.
-    (tmp_path / "cache" / f"{'0f' * 16}-8x8x3.decoded").write_bytes(b"")
     (tmp_path / "cache" / "notes.txt").write_text("the user's own")
     assert main(["data", "cache"]) == 0
     assert main(["data", "cache", "--clear"]) == 0
     shown, deleted = capsys.readouterr().out.splitlines()
-    assert shown == f"2 entries, 0.0 MB: {tmp_path / 'cache'}"
+    assert shown == f"1 entry, 0.0 MB: {tmp_path / 'cache'}"
     assert deleted == f"deleted {shown}"
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["notes.txt"]
 

@@ -12,11 +12,11 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from normatch.data.images.decode import VERSION, Form
 from normatch.errors import UserError, reason
 
-__all__ = ["Cache", "CacheError", "Entry", "Part", "cache_folder"]
+__all__ = ["Cache", "CacheError", "Entry", "cache_folder"]
 
 PART = ".part-"
 """The beginning of temporary names."""
@@ -51,6 +51,8 @@ class Entry:
     images: NDArray[np.uint8]
     facts: NDArray[Any]
     bad: dict[int, str]
+    lasting: bool = True
+    """Whether the reasons are properties of the files themselves."""
 
 
 class CacheError(UserError):
@@ -108,16 +110,14 @@ class Cache:
             return None
         return Entry(images, facts, {int(i): why for i, why in about["bad"].items()})
 
-    @contextmanager
-    def writing(self, key: str, form: Form) -> Iterator["Part"]:
-        """A new entry to write; it is discarded unless :meth:`Part.finish` is called."""
+    def write(self, key: str, form: Form, pieces: Iterable[Entry]) -> Entry:
+        """All pieces as one entry. If a reason may be gone the next time, it is not kept, only read back."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._keep(KEPT - 1)
             place = Path(tempfile.mkdtemp(prefix=PART, dir=self.folder))  # of mode 0700
             try:
-                with (place / "pixels").open("wb") as file:
-                    yield Part(self._path(key, form), place, file, form)
+                return self._write(place, self._path(key, form), form, pieces)
             finally:
                 shutil.rmtree(place, ignore_errors=True)
         except OSError as error:
@@ -125,6 +125,33 @@ class Cache:
                 f"cannot write decoded images to {self.folder}: {reason(error)}; "
                 "set NORMATCH_CACHE to another folder, or give --no-cache"
             ) from error
+
+    def _write(self, place: Path, path: Path, form: Form, pieces: Iterable[Entry]) -> Entry:
+        facts: list[NDArray[Any]] = []
+        bad: dict[int, str] = {}
+        checksum, lasting = 0, True
+        with (place / "pixels").open("wb") as file:
+            for piece in pieces:
+                checksum = zlib.crc32(piece.images.data, checksum)
+                file.write(piece.images.data)
+                facts.append(piece.facts)
+                bad |= piece.bad
+                lasting &= piece.lasting
+            file.flush()
+            os.fsync(file.fileno())
+        whole = np.concatenate(facts)
+        shape = (len(whole), *form)
+        if not lasting:
+            return Entry(np.fromfile(place / "pixels", np.uint8).reshape(shape), whole, bad, lasting)
+        np.save(place / "facts.npy", whole)
+        about = {"shape": shape, "bad": bad, "pixels": checksum}
+        (place / "entry.json").write_text(json.dumps(about | {"checksum": _checksum(about, whole)}))
+        # Mapped first: another process that makes the same entry may delete this one at once.
+        images = _mapped(place / "pixels", shape)
+        shutil.rmtree(path, ignore_errors=True)  # damaged, or of an equally fast process
+        with suppress(OSError):
+            os.rename(place, path)
+        return Entry(images, whole, bad)
 
     def entries(self) -> list[Path]:
         """All entries, those used last first."""
@@ -144,40 +171,10 @@ class Cache:
         parts = self.folder.glob(f"{PART}*")
         left = [part for part in parts if time.time() - _last_used(part / "pixels") > ABANDONED]
         for path in [*self.entries()[n:], *left]:
-            _delete(path)
+            shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, key: str, form: Form) -> Path:
         return self.folder / f"{key}-{'x'.join(map(str, form))}"
-
-
-class Part:
-    """A cache entry that is being written: append pixels, then :meth:`finish` with the rest."""
-
-    def __init__(self, path: Path, place: Path, file: BinaryIO, form: Form) -> None:
-        self._path, self._place, self._file, self._form = path, place, file, form
-        self._images = self._checksum = 0
-
-    def append(self, images: NDArray[np.uint8]) -> None:
-        self._images += len(images)
-        self._checksum = zlib.crc32(images.data, self._checksum)
-        self._file.write(images.data)
-
-    def finish(self, facts: NDArray[Any], bad: dict[int, str], *, keep: bool) -> Entry:
-        """Complete the entry: with ``keep`` rename it into place and map it, else read it back into memory."""
-        self._file.flush()
-        shape = (self._images, *self._form)
-        if not keep:
-            return Entry(np.fromfile(self._place / "pixels", np.uint8).reshape(shape), facts, bad)
-        os.fsync(self._file.fileno())
-        np.save(self._place / "facts.npy", facts)
-        about = {"shape": shape, "bad": bad, "pixels": self._checksum}
-        (self._place / "entry.json").write_text(json.dumps(about | {"checksum": _checksum(about, facts)}))
-        # Mapped first: another process that makes the same entry may delete this one at once.
-        images = _mapped(self._place / "pixels", shape)
-        _delete(self._path)  # damaged, or of an equally fast process
-        with suppress(OSError):
-            os.rename(self._place, self._path)
-        return Entry(images, facts, bad)
 
 
 def _metadata(path: Path) -> tuple[dict[str, Any], NDArray[Any]] | None:
@@ -199,13 +196,6 @@ def _last_used(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return time.time()
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)  # another process has it open (Windows), or was faster
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _mapped(path: Path, shape: Sequence[int]) -> NDArray[np.uint8]:

@@ -6,7 +6,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -49,9 +49,6 @@ DecodingProgress = Callable[[int, int], None]
 
 PIECE_FILES, PIECE_BYTES = 32, 1 << 24
 """Most images that are written at once, and their approximate size."""
-
-NAMED = 3
-"""Number of unreadable files that an error names; the others are only counted."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -108,10 +105,13 @@ def decode_all(
     if form is None:
         facts = cache.facts(key) if cache else None
         if facts is None:
-            facts = _gathered(_attempts(paths, None), (0, 0, 0))[0].facts
+            facts = _gathered(_attempts(paths, None), (0, 0, 0)).facts
         form = _form(facts, size, channels, largest)
     entry = cache.open(key, form) if cache else None
-    return _result(paths, entry or _decode(paths, form, progress, cache, key), on_bad)
+    if entry is None:
+        pieces = _pieces(paths, form, progress)
+        entry = cache.write(key, form, pieces) if cache else _in_memory(paths, form, pieces)
+    return _result(paths, entry, on_bad)
 
 
 def decode_batches(
@@ -124,7 +124,7 @@ def decode_batches(
     form = *_sides(size), channels
     with closing(_attempts(paths, form, ahead=batch)) as attempts:
         for start in range(0, len(paths), batch):
-            entry, _ = _gathered(islice(attempts, batch), form, start)
+            entry = _gathered(islice(attempts, batch), form, start)
             yield _result(paths, entry, on_bad, range(start, min(start + batch, len(paths))))
 
 
@@ -164,15 +164,12 @@ def _in_threads(do: Callable[[A], B], things: Iterable[A], ahead: int = 64) -> G
 
 def _result(paths: Sequence[Path], entry: Entry, on_bad: OnBad, positions: range | None = None) -> Decoded:
     """The entry as a result; ``positions`` are those of its files, by default all."""
-    bad = [(paths[i], why) for i, why in entry.bad.items()]
-    if len(bad) == 1 and on_bad == "stop":
-        raise BadImages(f"cannot read image {bad[0][0]}: {bad[0][1]}; replace or remove it")
+    bad = tuple(f"{paths[i]}: {why}" for i, why in entry.bad.items())
     if bad and on_bad == "stop":
-        named = ", ".join(f"{path} ({why})" for path, why in bad[:NAMED])
-        more = f" and {len(bad) - NAMED} more, which `normatch data inspect` lists" if len(bad) > NAMED else ""
-        raise BadImages(f"cannot read {len(bad)} images: {named}{more}; replace or remove them")
+        more = f", and {len(bad) - 1:,} more, which `normatch data inspect` lists" if len(bad) > 1 else ""
+        raise BadImages(f"cannot read image {bad[0]}{more}; replace or remove {'them' if more else 'it'}")
     kept = np.setdiff1d(positions or range(len(paths)), np.array(list(entry.bad), np.int64))
-    return Decoded(entry.images, entry.facts, kept, tuple(f"{path}: {why}" for path, why in bad))
+    return Decoded(entry.images, entry.facts, kept, bad)
 
 
 def _sides(size: Size) -> tuple[int, int]:
@@ -215,8 +212,8 @@ def _attempts(paths: Sequence[Path], form: Form | None, ahead: int = 64) -> Gene
     return _in_threads(attempt, paths, ahead)
 
 
-def _gathered(attempts: Iterable[Attempt], form: Form, start: int = 0) -> tuple[Entry, bool]:
-    """The images that could be read, those of files from position ``start`` on; and whether all errors will last."""
+def _gathered(attempts: Iterable[Attempt], form: Form, start: int = 0) -> Entry:
+    """The images that could be read, those of files from position ``start`` on."""
     facts: list[Fact] = []
     images: list[NDArray[np.uint8]] = []
     bad: dict[int, Unreadable] = {}
@@ -228,29 +225,27 @@ def _gathered(attempts: Iterable[Attempt], form: Form, start: int = 0) -> tuple[
             images.append(found[1])
     stacked = np.array(images, np.uint8).reshape(len(images), *form)
     lasting = all(error.lasting for error in bad.values())
-    return Entry(stacked, np.array(facts, FACTS), {i: error.why for i, error in bad.items()}), lasting
+    return Entry(stacked, np.array(facts, FACTS), {i: error.why for i, error in bad.items()}, lasting)
 
 
-def _decode(paths: Sequence[Path], form: Form, progress: DecodingProgress, cache: Cache | None, key: str) -> Entry:
-    """Decode all images, into the cache or into memory."""
-    with ExitStack() as stack:
-        part = stack.enter_context(cache.writing(key, form)) if cache else None
-        attempts = stack.enter_context(closing(_attempts(paths, form)))
-        images = np.empty((0 if part else len(paths), *form), np.uint8)
-        facts: list[NDArray[Any]] = [np.zeros(0, FACTS)]
-        bad: dict[int, str] = {}
-        filled, all_last = 0, True
-        each = max(1, min(PIECE_FILES, PIECE_BYTES // math.prod(form)))
-        for start in range(0, len(paths), each):
-            piece, lasting = _gathered(islice(attempts, each), form, start)
-            if part:
-                part.append(piece.images)
-            else:
-                images[filled : filled + len(piece.images)] = piece.images
-            filled += len(piece.images)
-            facts.append(piece.facts)
-            bad |= piece.bad
-            all_last &= lasting
+def _pieces(paths: Sequence[Path], form: Form, progress: DecodingProgress) -> Iterator[Entry]:
+    """All images, a few at a time; at least one piece, which may be empty."""
+    each = max(1, min(PIECE_FILES, PIECE_BYTES // math.prod(form)))
+    with closing(_attempts(paths, form)) as attempts:
+        for start in range(0, max(1, len(paths)), each):
+            yield _gathered(islice(attempts, each), form, start)
             progress(min(start + each, len(paths)), len(paths))
-        whole = np.concatenate(facts)
-        return part.finish(whole, bad, keep=all_last) if part else Entry(images[:filled], whole, bad)
+
+
+def _in_memory(paths: Sequence[Path], form: Form, pieces: Iterable[Entry]) -> Entry:
+    # Filled in place: to join the pieces would take twice the memory.
+    images = np.empty((len(paths), *form), np.uint8)
+    facts: list[NDArray[Any]] = []
+    bad: dict[int, str] = {}
+    filled = 0
+    for piece in pieces:
+        images[filled : filled + len(piece.images)] = piece.images
+        filled += len(piece.images)
+        facts.append(piece.facts)
+        bad |= piece.bad
+    return Entry(images[:filled], np.concatenate(facts), bad)

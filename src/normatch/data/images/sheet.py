@@ -48,7 +48,7 @@ def write_sheet(path: Path, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> No
     titles, font = _legible([on_one_line(title) for title, _ in rows])
     for i, (title, (_, pictures)) in enumerate(zip(titles, rows, strict=True)):
         top = GAP + i * (TITLE + TILE + GAP)
-        draw.text((GAP, top), _fitting(title, font, width - 2 * GAP), INK, font)
+        draw.text((GAP, top), title, INK, font)
         for j, pixels in enumerate(pictures[:ACROSS]):
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
             scale = TILE / max(picture.size)
@@ -74,12 +74,3 @@ def _legible(titles: list[str]) -> tuple[list[str], "ImageFont.FreeTypeFont | Im
             continue
     bare = (filterfalse(combining, normalize("NFKD", title)) for title in titles)
     return ["".join(letters) for letters in bare], ImageFont.load_default(size=16)
-
-
-def _fitting(title: str, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont", width: int) -> str:
-    """The title, shortened with an ellipsis to fit into ``width`` pixels."""
-    if font.getlength(title) <= width:
-        return title
-    while title and font.getlength(f"{title}…") > width:
-        title = title[:-1]
-    return f"{title}…"
