@@ -21,8 +21,8 @@ from torch import Tensor
 
 from normatch.augment import Views
 from normatch.data import Dataset, Pool
+from normatch.device import circumstances
 from normatch.files import write_json
-from normatch.training.machine import circumstances
 from normatch.training.runtime import capture
 
 LABELLED, BATCH = 64, 448

@@ -14,9 +14,9 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from normatch import recipes
 from normatch.demo import rival_accuracy
+from normatch.device import circumstances
 from normatch.files import write_json
 from normatch.training import prepare, train
-from normatch.training.machine import circumstances
 
 RESULTS = Path(__file__).parent / "results" / "digits-40.json"
 SEEDS = range(5)

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from normatch import FixMatchClassifier, NorMatchClassifier
+from normatch.device import circumstances
 from normatch.files import write_json
-from normatch.training.machine import circumstances
 
 RESULTS = Path(__file__).parent / "results" / "features.json"
 SEEDS = range(5)

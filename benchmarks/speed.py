@@ -19,10 +19,10 @@ from typing import Any
 
 from normatch import recipes
 from normatch.config import Config
+from normatch.device import circumstances
 from normatch.files import read_json, write_json
 from normatch.methods.parts.weak_to_strong import Passes
 from normatch.training.bench import bench, describe
-from normatch.training.machine import circumstances
 from normatch.training.progress import Lines
 
 IMAGES = 50_000

@@ -26,8 +26,8 @@ from normatch.methods.parts.groups import Group, OptimConfig
 from normatch.nets import backbones
 from normatch.nets.backbone import Backbone, BackboneSpec
 from normatch.training import Job, Loop, Run, prepare, train
-from normatch.training.pace import Pace
-from normatch.training.pace import pace as measure
+from normatch.training.bench import Pace
+from normatch.training.bench import pace as measure
 
 QUICK = ["--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
 

@@ -25,8 +25,8 @@ from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
 from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
 from normatch.recipes import own
 from normatch.text import aligned, counted
+from normatch.training.bench import SPARE, Pace, pace
 from normatch.training.job import draw, must_have_classes, open_corpus, prepare, with_test_set
-from normatch.training.pace import SPARE, Pace, pace
 from normatch.training.run import Run
 from normatch.training.train import run_folder
 

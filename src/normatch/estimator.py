@@ -34,8 +34,6 @@ from normatch.methods.parts.groups import OptimConfig
 from normatch.nets import suitable_backbone
 from normatch.training.job import prepare
 from normatch.training.loop import Loop
-from normatch.training.progress import quiet
-from normatch.training.recorder import Silent
 
 __all__ = ["FixMatchClassifier", "NorMatchClassifier"]
 
@@ -147,7 +145,7 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         train = Dataset(inputs, targets, tuple(map(str, classes.tolist())))
         loop = Loop(prepare(self._config(train), Corpus("arrays", train)))
         with loop.job.runtime.scope():
-            loop.run(Silent(), quiet, None)
+            loop.run()
             predictor = Predictor(loop.step.ema.model)
             predicted = classes[predictor.predict_proba(inputs).argmax(1)]
         predictor.model.cpu()  # only now: a GPU predicts all of X in no time

@@ -12,7 +12,7 @@ import pytest
 
 from normatch import autoconfig
 from normatch.cli import main
-from normatch.training.pace import Pace
+from normatch.training.bench import Pace
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "quickstart.md").read_text()

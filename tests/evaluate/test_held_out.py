@@ -11,8 +11,8 @@ from normatch.config import Config
 from normatch.data import Dataset
 from normatch.errors import UserError
 from normatch.evaluate.held_out import describe, evaluate_run, read_held_out
-from normatch.evaluate.metrics import fit_temperature
 from normatch.evaluate.predict import load
+from normatch.metrics import fit_temperature
 from normatch.nets.model import read_spec
 from normatch.recipes import own
 from normatch.training import train

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normatch.evaluate.metrics import reliability
+from normatch.metrics import reliability
 from normatch.report import charts
 from normatch.report.charts import IntervalRow, Series, line_chart
 

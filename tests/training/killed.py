@@ -13,8 +13,9 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from normatch import recipes
-from normatch.training import diagnostics, recorder
+from normatch.training import diagnostics
 from normatch.training.metrics import Record
+from normatch.training.run import RunRecorder
 from normatch.training.step import Step
 from normatch.training.train import train
 
@@ -66,16 +67,16 @@ def arm(moment: str) -> None:
 
         Path.unlink = removing  # type: ignore[method-assign]
     elif what == "record":
-        write = recorder.RunRecorder.write
+        write = RunRecorder.write
 
-        def cut(self: recorder.RunRecorder, step: int, record: Record) -> None:
+        def cut(self: RunRecorder, step: int, record: Record) -> None:
             if due():
                 self._lines.write('{"step": 9')
                 self._lines.flush()
                 die()
             write(self, step, record)
 
-        recorder.RunRecorder.write = cut  # type: ignore[method-assign]
+        RunRecorder.write = cut  # type: ignore[method-assign]
 
 
 def main(out: Path, moment: str, pool: Literal["device", "host"] = "device") -> None:

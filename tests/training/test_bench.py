@@ -1,6 +1,8 @@
-"""The bench: rates and parts of a step, without any data set at hand."""
+"""The bench: rates and parts of a step, without any data set at hand; and the pace of a job."""
 
 import json
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,12 @@ from PIL import Image
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Corpus
+from normatch.data import Corpus, Dataset, Pool
+from normatch.methods.normatch import NorMatch
 from normatch.recipes import recipes
 from normatch.training import Job, Run, prepare
 from normatch.training import bench as bench_module
-from normatch.training.bench import bench, describe
+from normatch.training.bench import _typical, bench, describe, pace
 
 QUICK = ["--batch", "4", "--ratio", "1", "--repeats", "2", "--seconds", "0.01", "--device", "cpu"]
 
@@ -106,3 +109,54 @@ def test_own_data_is_timed_as_it_would_be_trained(
     assert timed == ["normatch", "supervised"]
     for report in json.loads(capsys.readouterr().out):
         assert (report["backbone"], report["shape"]) == ("small-wide", [1, 32, 32])
+
+
+def test_what_was_measured_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
+    pools: list[weakref.ref[Pool]] = []
+
+    def made(dataset: Dataset, device: torch.device) -> Pool:
+        pool = Pool(dataset, device)
+        pools.append(weakref.ref(pool))
+        return pool
+
+    monkeypatch.setattr("normatch.training.loop.Pool", made)
+    assert pace(prepare(tiny_config.replace(device="cpu")), seconds=0.01).step > 0
+    assert pools
+    assert [pool() for pool in pools] == [None] * len(pools)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected", "counts"),
+    [
+        # Fast steps: a third of the time each, and the middle of three.
+        ([0.01, 0.02, 0.9, 0.03], 0.03, [1, 10, 10, 10]),
+        # Slow steps, timed three times.
+        ([0.9, 0.7, 0.8], 0.7, [1, 1, 1]),
+        # One step held up by something else.
+        ([0.9, 0.1, 0.2, 0.1, 0.1, 0.1], 0.1, [1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_a_step_held_up_does_not_count(times: list[float], expected: float, counts: list[int]) -> None:
+    asked: list[int] = []
+    left = iter(times)
+
+    def time_of(count: int) -> float:
+        asked.append(count)
+        return next(left)
+
+    assert _typical(time_of, 0.3) == expected
+    assert asked == counts
+
+
+def test_the_pace_counts_the_beginnings_of_epochs(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[int] = []
+
+    def begin_epoch(self: NorMatch, epoch: int, embed: object) -> None:
+        began.append(epoch)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(NorMatch, "begin_epoch", begin_epoch)
+    measured = pace(prepare(tiny_config.replace(device="cpu")), seconds=0.01)
+    assert began == [0, 1]
+    assert measured.start > 0.2
+    assert measured.evaluation > 0.2

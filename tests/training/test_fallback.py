@@ -20,8 +20,7 @@ from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Loop, prepare
-from normatch.training.progress import Lines, quiet, shown
-from normatch.training.recorder import Silent
+from normatch.training.progress import Lines, shown
 from normatch.training.runtime import Runtime
 
 
@@ -29,7 +28,7 @@ def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
     """All tensors after a run, whose runtime pretends to capture."""
     job = prepare(config)
     loop = Loop(dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, capture=capture)))
-    loop.run(Silent(), Lines("run"), None)
+    loop.run(progress=Lines("run"))
     return loop.step.state(), loop.step.runtime
 
 
@@ -174,7 +173,7 @@ def test_who_insists_or_has_no_memory_gets_the_error(
     loop = Loop(dataclasses.replace(job, runtime=runtime))
     loop.step._insist = type(error) is RuntimeError
     with pytest.raises(type(error), match="no"):
-        loop.run(Silent(), quiet, None)
+        loop.run()
 
 
 @pytest.fixture
@@ -214,7 +213,7 @@ def test_it_is_said_before_the_first_step(tiny_config: Config, capsys: pytest.Ca
     job = prepare(tiny_config.replace(steps=2))
     runtime = dataclasses.replace(job.runtime, eager_because="Triton is not installed")
     with shown("title") as progress:
-        Loop(dataclasses.replace(job, runtime=runtime)).run(Silent(), progress, None)
+        Loop(dataclasses.replace(job, runtime=runtime)).run(progress=progress)
     assert capsys.readouterr().err.startswith("title  steps run eagerly: Triton is not installed\n")
 
 

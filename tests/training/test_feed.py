@@ -22,8 +22,7 @@ from normatch.training import prepare, train
 from normatch.training.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, stays_on_host
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
-from normatch.training.progress import Lines, quiet
-from normatch.training.recorder import Silent
+from normatch.training.progress import Lines
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
@@ -189,7 +188,7 @@ def test_features_of_all_images_are_the_same_with_either_pool(tiny_config: Confi
     for pool in ("device", "host"):
         job = prepare(tiny_config.replace(pool=pool, steps=1))
         job.method.begin_epoch = lambda epoch, embed: seen.append(embed())  # type: ignore[method-assign]
-        Loop(job).run(Silent(), quiet, None)
+        Loop(job).run()
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
@@ -222,7 +221,7 @@ def test_captured_training_is_the_same_with_either_pool(tiny_config: Config) -> 
     for pool in ("device", "host"):
         loop = on_gpu(pool, tiny_config)
         with loop.job.runtime.scope():
-            loop.run(Silent(), quiet, None)
+            loop.run()
         states.append(loop.step.state())
     for name, value in states[0].items():
         assert torch.equal(states[1][name], value), name

@@ -20,8 +20,8 @@ from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Loop, prepare, train
 from normatch.training.bench import bench
 from normatch.training.metrics import Record
-from normatch.training.progress import Lines, quiet
-from normatch.training.recorder import Silent
+from normatch.training.progress import Lines
+from normatch.training.run import Recorder
 
 # cuBLAS reads it when it starts, which may be before the first deterministic test.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -52,7 +52,7 @@ def noise(train_items: int = 2000, test_items: int = 0) -> Corpus:
     return Corpus("noise", part(train_items), part(test_items) if test_items else None)
 
 
-class Losses(Silent):
+class Losses(Recorder):
     """Keeps the logged losses."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def run(config: Config, corpus: Corpus | None = None) -> tuple[Tensor, dict[str,
     recorder = Losses()
     with job.runtime.scope():
         loop = Loop(job)
-        loop.run(recorder, quiet, None)
+        loop.run(recorder)
     return torch.tensor(recorder.values), {name: value.cpu() for name, value in loop.step.state().items()}
 
 
@@ -224,7 +224,7 @@ def test_a_method_that_looks_at_values_runs_eagerly(
     job = prepare(config)
     with job.runtime.scope():
         loop = Loop(job)
-        loop.run(Silent(), quiet, None)
+        loop.run()
     assert loop.step.runtime.capture
 
 

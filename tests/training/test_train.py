@@ -16,7 +16,7 @@ import torch
 from normatch.autoconfig import plan
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Corpus, Dataset
+from normatch.data import Corpus, Dataset, Pool
 from normatch.errors import UserError
 from normatch.evaluate.held_out import evaluate_run
 from normatch.methods import Embedding, methods
@@ -25,8 +25,7 @@ from normatch.recipes import own
 from normatch.training import Run, checkpoint, open_corpus, prepare, train
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
-from normatch.training.progress import Lines, quiet
-from normatch.training.recorder import Silent
+from normatch.training.progress import Lines
 from normatch.training.step import Step
 from tests.data.original_formats import save_png
 
@@ -161,14 +160,13 @@ def test_the_test_set_is_predicted_once_after_the_last_evaluation(
 def test_each_set_is_put_on_the_device_once(
     tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, sizes = importlib.import_module("normatch.training.loop"), []
-    make_pool = module.make_pool
+    sizes: list[int] = []
 
-    def counting(dataset: Dataset, *where: object) -> object:
+    def counting(dataset: Dataset, device: torch.device) -> Pool:
         sizes.append(len(dataset))
-        return make_pool(dataset, *where)
+        return Pool(dataset, device)
 
-    monkeypatch.setattr(module, "make_pool", counting)
+    monkeypatch.setattr("normatch.training.loop.Pool", counting)
     train(tiny_config.replace(steps=2, validation=0.1), tmp_path / "run")
     assert sizes == [1437, 360]
 
@@ -289,14 +287,14 @@ def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     config = tiny_config.replace(labels=None, include_labelled=False, test_share=0.0)
     with pytest.raises(UserError, match="needs unlabelled samples"):
         prepare(config, few)
-    Loop(prepare(config.replace(method="supervised"), few)).run(Silent(), quiet, None)
+    Loop(prepare(config.replace(method="supervised"), few)).run()
 
 
 def test_begin_epoch_is_offered_features_of_all_images(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepare(tiny_config.replace(steps=9))
     seen: list[tuple[int, Embedding]] = []
     monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append((epoch, embed())))
-    Loop(job).run(Silent(), quiet, None)
+    Loop(job).run()
     assert [epoch for epoch, _ in seen] == [0, 1, 2]
     for _, embedding in seen:
         assert embedding.labelled.shape == (40, 128)
@@ -313,7 +311,7 @@ def test_begin_epoch_is_offered_features_where_nothing_is_unlabelled(
     job = prepare(config.replace(steps=1, pool="host"), few)
     seen: list[Embedding] = []
     monkeypatch.setattr(job.method, "begin_epoch", lambda epoch, embed: seen.append(embed()))
-    Loop(job).run(Silent(), quiet, None)
+    Loop(job).run()
     assert [(part.labelled.shape, part.unlabelled.shape) for part in seen] == [((60, 128), (0, 128))]
 
 

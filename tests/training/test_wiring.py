@@ -24,8 +24,7 @@ from normatch.methods.parts.groups import Group
 from normatch.nets.model import features, read_spec
 from normatch.training import Loop, Run, bench, checkpoint, prepare, train
 from normatch.training.metrics import RESERVED, RESERVED_PREFIXES, Record
-from normatch.training.progress import quiet
-from normatch.training.recorder import Silent
+from normatch.training.run import Recorder
 from normatch.training.step import Step
 from normatch.training.train import MAY_DIFFER
 
@@ -54,7 +53,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class Lines(Silent):
+class Lines(Recorder):
     """Keeps records by their steps."""
 
     def __init__(self) -> None:
@@ -114,7 +113,7 @@ def test_the_next_indices_are_drawn_once_and_before_they_are_needed(
         return rows(self, first, count)
 
     monkeypatch.setattr(Stream, "rows", seen)
-    loop.run(Silent(), quiet, None)
+    loop.run()
     at = [(0, 0), (2, 3), (4, 6), (8, 9)]
     assert drawn == [each for each in at for _ in ("labelled", "unlabelled")]
 
@@ -283,7 +282,7 @@ def test_embedding_asks_the_averaged_model_and_changes_nothing(config: Config, m
         epochs.append(epoch)
 
     monkeypatch.setattr(job.method, "begin_epoch", begin_epoch)
-    loop.run(Silent(), quiet, None)
+    loop.run()
     assert epochs == [0, 1]
 
 
@@ -346,7 +345,7 @@ def test_a_resumed_run_goes_on_counting_its_time(
 @pytest.mark.usefixtures("clock")
 def test_the_last_line_is_whole_whenever_it_comes(config: Config) -> None:
     lines = Lines()
-    Loop(prepare(config.replace(steps=5))).run(lines, quiet, None)
+    Loop(prepare(config.replace(steps=5))).run(lines)
     assert list(lines.kept) == [2, 4, 5]
     assert all(isinstance(line["loss"], float) for line in lines.kept.values())
     assert [line["steps_per_second"] for line in lines.kept.values()] == [1, 1, 1]
@@ -359,7 +358,7 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
     saved: list[int] = []
     monkeypatch.setattr(checkpoint, "save", lambda folder, step, tensors: saved.append(step))
     lines = Lines()
-    Loop(prepare(config.replace(evaluate_every=None, checkpoint_every=None))).run(lines, quiet, tmp_path)
+    Loop(prepare(config.replace(evaluate_every=None, checkpoint_every=None))).run(lines, checkpoints=tmp_path)
     assert [step for step, line in lines.kept.items() if "test/accuracy" in line] == [4, 8, 12]
     assert [step for step, line in lines.kept.items() if "labelled/accuracy" in line] == [4, 8, 12]
     assert saved == [4, 8, 12]

@@ -10,8 +10,8 @@ from normatch.data import UNKNOWN, Corpus, Dataset, Reading
 from normatch.data.images import DEFAULT
 from normatch.device import Device
 from normatch.errors import UserError
-from normatch.evaluate.metrics import scores
 from normatch.evaluate.predict import load
+from normatch.metrics import scores
 from normatch.significance import describe_accuracy
 from normatch.text import on_one_line
 from normatch.training.job import corpus_of

@@ -21,8 +21,8 @@ from normatch.data.folder import find_ignored, say_ignored
 from normatch.data.images.decode import fit_upright
 from normatch.device import device_of
 from normatch.errors import UserError
-from normatch.evaluate.metrics import agreement, untied_argmax
 from normatch.files import must_be_free, replacing
+from normatch.metrics import agreement, untied_argmax
 from normatch.nets.model import Model, batch_for, contiguous, load_model
 from normatch.text import counted, harmless_cell, on_one_line
 from normatch.training.progress import counting

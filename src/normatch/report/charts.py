@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from normatch.evaluate.metrics import Bin
+from normatch.metrics import Bin
 from normatch.text import on_one_line, percent
 
 __all__ = [

@@ -20,8 +20,8 @@ from normatch.data import Reading
 from normatch.data.images import DEFAULT
 from normatch.device import Device
 from normatch.errors import UserError
-from normatch.evaluate.metrics import COLDEST, HOTTEST
 from normatch.files import must_be_free, replacing
+from normatch.metrics import COLDEST, HOTTEST
 from normatch.report import charts
 from normatch.report.charts import Series
 from normatch.report.findings import Evidence, Findings, Shown, examine, gather

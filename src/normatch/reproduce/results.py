@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from normatch.config import Config, from_json, to_json
+from normatch.device import stamp
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
 from normatch.nets.model import load_model
 from normatch.reproduce.paper import EVALUATIONS, Measure, Row, Study, Trial
 from normatch.significance import mean_interval
 from normatch.training.diagnostics import NOT_FINITE
-from normatch.training.machine import stamp
 from normatch.training.run import Run
 from normatch.training.runtime import Runtime
 from normatch.training.train import MAY_DIFFER

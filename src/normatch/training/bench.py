@@ -1,4 +1,4 @@
-"""Measure how fast a config trains on this machine, and where the time of a step goes."""
+"""Measure how fast a config trains on this machine: where the time of a step goes, and what fits into some minutes."""
 
 import contextlib
 import gc
@@ -6,6 +6,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,22 @@ import torch
 
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
-from normatch.device import device_of
+from normatch.device import circumstances, device_of
 from normatch.errors import UserError
 from normatch.text import counted
 from normatch.training.job import Job, prepare
 from normatch.training.loop import Loop
-from normatch.training.machine import circumstances
 from normatch.training.progress import Progress, quiet
 from normatch.training.runtime import Runtime, capture
 from normatch.training.step import Step
 
-__all__ = ["WARM_UP", "bench", "describe", "seconds_of", "stepping", "wait"]
+__all__ = ["SPARE", "Pace", "bench", "describe", "pace"]
 
 WARM_UP = 12
 """Untimed steps at the start, in which the step is compiled and captured and kernels are chosen."""
+
+SPARE = 0.05
+"""Share of a time budget reserved for checkpoints and the end of a run."""
 
 
 def bench(
@@ -59,16 +63,16 @@ def bench(
         # First, because the choice between pools on the device and on the host depends on the free memory.
         _clear_gpu()
     job = prepare(config, corpus)
-    with stepping(job) as loop:
+    with _stepping(job) as loop:
         step = loop.step
         step.progress = progress
         for _ in range(WARM_UP):
             step()
-        wait(step.runtime)
+        _wait(step.runtime)
         ready = time.perf_counter() - start
-        once = seconds_of(step, 3, step.runtime)
+        once = _seconds_of(step, 3, step.runtime)
         count = max(5, round(seconds / once))
-        rates = [1 / seconds_of(step, count, step.runtime) for _ in range(repeats)]
+        rates = [1 / _seconds_of(step, count, step.runtime) for _ in range(repeats)]
         peak = torch.cuda.max_memory_allocated() if job.runtime.on_gpu else None
         rate = statistics.median(rates)
         parts, eager = _parts(step)
@@ -137,7 +141,7 @@ def _clear_gpu() -> None:
 
 
 @contextlib.contextmanager
-def stepping(job: Job) -> Iterator[Loop]:
+def _stepping(job: Job) -> Iterator[Loop]:
     """A loop whose steps are called one by one, within the torch settings of the job's runtime."""
     with job.runtime.scope():
         loop = Loop(job)
@@ -149,17 +153,17 @@ def stepping(job: Job) -> Iterator[Loop]:
             loop.step.feed.close()
 
 
-def seconds_of(action: Callable[[], object], count: int, runtime: Runtime) -> float:
+def _seconds_of(action: Callable[[], object], count: int, runtime: Runtime) -> float:
     """Seconds of one of ``count`` calls."""
-    wait(runtime)
+    _wait(runtime)
     start = time.perf_counter()
     for _ in range(count):
         action()
-    wait(runtime)
+    _wait(runtime)
     return (time.perf_counter() - start) / count
 
 
-def wait(runtime: Runtime) -> None:
+def _wait(runtime: Runtime) -> None:
     """Until the device has done all that it was given."""
     if runtime.on_gpu:
         torch.cuda.synchronize()
@@ -198,6 +202,72 @@ def _time_part(part: Callable[[], object], runtime: Runtime, count: int = 20) ->
         try:
             graph = capture(part)
         except RuntimeError:
-            return seconds_of(part, count, runtime), False
-        return seconds_of(graph.replay, count, runtime), True
-    return seconds_of(part, count, runtime), False
+            return _seconds_of(part, count, runtime), False
+        return _seconds_of(graph.replay, count, runtime), True
+    return _seconds_of(part, count, runtime), False
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a run takes to start (up to its first step), per step, and per evaluation, in which the beginning of
+    an epoch is included: by default each epoch has one."""
+
+    start: float
+    step: float
+    evaluation: float
+    memory: int | None = None
+    """Peak bytes of GPU memory; None without a GPU."""
+
+    def seconds_in(self, minutes: float) -> float:
+        """Seconds that a run of ``minutes`` has for steps and evaluations; negative if it is too short to start."""
+        return 60 * minutes * (1 - SPARE) - self.start
+
+    def steps_in(self, minutes: float, *, evaluations: int = 0, every: float = math.inf) -> int:
+        """Steps of a run of ``minutes`` with ``evaluations`` in total, or with one ``every`` that many steps.
+
+        Below 1 if it is too short.
+
+        >>> measured = Pace(start=7.0, step=0.5, evaluation=5.0)
+        >>> measured.steps_in(1, evaluations=2), measured.steps_in(1, every=10)
+        (80, 50)
+        """
+        seconds = self.seconds_in(minutes) - evaluations * self.evaluation
+        return int(seconds / (self.step + self.evaluation / every))
+
+
+def pace(job: Job, seconds: float = 3.0) -> Pace:
+    """Measure how fast a job trains, by steps for about ``seconds`` and one evaluation. The job is used up."""
+    measured = _measured(job, seconds)
+    # A step is part of a reference cycle; uncollected, its images would occupy the device during the actual run.
+    gc.collect()
+    return measured
+
+
+def _measured(job: Job, seconds: float) -> Pace:
+    begin = time.perf_counter()
+    with _stepping(job) as loop:
+        for _ in range(1 + (WARM_UP if job.runtime.capture else 1)):
+            loop.step()
+        _wait(job.runtime)
+        start = time.perf_counter() - begin
+        step = _typical(lambda count: _seconds_of(loop.step, count, job.runtime), seconds)
+        evaluation = _seconds_of(loop.evaluate, 1, job.runtime) + _seconds_of(
+            partial(loop.begin_epoch, 1), 1, job.runtime
+        )
+        memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
+        return Pace(start, step, evaluation, memory)
+
+
+def _typical(time_of: Callable[[int], float], seconds: float) -> float:
+    """The seconds of a step, from about ``seconds`` of steps; ``time_of`` times that many and gives the time of one.
+
+    A step that takes at least half of ``seconds`` is timed up to three times and the fastest counts, since other
+    programs can only slow it down; otherwise the median of three series counts.
+    """
+    once = time_of(1)
+    if once >= seconds / 2:
+        once = min(once, time_of(1), time_of(1))
+    if once >= seconds / 2:
+        return once
+    steps = max(1, round(seconds / once / 3))
+    return statistics.median(time_of(steps) for _ in range(3))

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
+from normatch.data import Corpus, HostPool, Pool, Stream
 from normatch.errors import UserError
 
-__all__ = ["SLOTS", "DeviceFeed", "Draw", "Feed", "HostFeed", "feed_from", "make_pool", "stays_on_host"]
+__all__ = ["SLOTS", "DeviceFeed", "Draw", "Feed", "HostFeed", "stays_on_host"]
 
 SLOTS = 4
 """Number of steps whose inputs are read ahead."""
@@ -23,7 +23,7 @@ SHARE = 0.5
 """Inputs that take more than this share of the GPU's free memory stay on the host."""
 
 Draw = tuple[Stream, NDArray[np.int64]]
-"""A stream of draws, and the positions in the pool of the items that it draws from."""
+"""A stream of draws, and the positions in the pool of the samples that it draws from."""
 
 
 def stays_on_host(choice: Literal["auto", "device", "host"], corpus: Corpus, device: torch.device) -> bool:
@@ -46,10 +46,6 @@ def _free_memory(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def make_pool(dataset: Dataset, device: torch.device, on_host: bool) -> Pool | HostPool:
-    return HostPool(dataset, device) if on_host else Pool(dataset, device)
-
-
 class Feed(Protocol):
     """Supplies each step with its inputs."""
 
@@ -64,11 +60,6 @@ class Feed(Protocol):
 
     def close(self) -> None:
         """Stop background work; a later step starts it again."""
-
-
-def feed_from(pool: Pool | HostPool, draws: Sequence[Draw]) -> Feed:
-    """The feed that suits the pool."""
-    return HostFeed(pool, draws) if isinstance(pool, HostPool) else DeviceFeed(pool)
 
 
 class DeviceFeed:

@@ -1,12 +1,13 @@
 """The folder of a run: plain files, of which those of a finished run are never overwritten."""
 
+import contextlib
+import dataclasses
 import json
 import os
 import secrets
 import shutil
 import typing
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,13 +17,13 @@ from normatch.config import Config, read_config, to_json
 from normatch.data import Corpus, Split, digest
 from normatch.data.split import files_of, how_to_test
 from normatch.errors import UserError, reason, resume_command
-from normatch.files import alone, checked, read_json, read_object, read_sealed, write_sealed
+from normatch.files import alone, checked, naming, read_json, read_object, read_sealed, write_json, write_sealed
 from normatch.significance import describe_accuracy
 from normatch.text import counted
 from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["SCORES", "STAYED", "Moved", "Run"]
+__all__ = ["SCORES", "STAYED", "Moved", "Recorder", "Run", "RunRecorder", "unrecorded"]
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class Run:
             raise UserError(f"{path} is no run (it has no config.json): give the folder that `normatch train` wrote")
         return cls(path)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def alone(self) -> contextlib.AbstractContextManager[None]:
         """A lock, so that only one process at a time trains the run."""
         busy = f"{self.path} is being trained by another process: wait for it, or stop it"
         return alone(self.path / ".lock", busy)
@@ -293,3 +294,49 @@ def _record(line: bytes) -> dict[str, Any]:
     if not line.endswith(b"\n") or not fits(record, Record) or not isinstance(record.get("step"), int):
         raise ValueError("a line is no record of a step")
     return dict(record)
+
+
+class Recorder:
+    """Takes metrics every few steps and, whenever there is a new alarm, all alarms so far. This one keeps nothing."""
+
+    def write(self, step: int, record: Record) -> None:
+        return
+
+    def warn(self, alarms: list[Alarm]) -> None:
+        return
+
+
+unrecorded = Recorder()
+
+
+class RunRecorder(Recorder):
+    """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``.
+
+    TensorBoard shows nothing of earlier files of events after the step ``resumed_at``.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # seconds of import, which only a run needs
+
+        self._folder = folder
+        self._path = folder / "metrics.jsonl"
+        self._lines = self._path.open("a", encoding="utf-8")
+        self._events = SummaryWriter(str(folder / "events"), purge_step=resumed_at + 1)
+
+    def __enter__(self) -> "RunRecorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.closing(self._events), naming(self._path):
+            self._lines.close()
+
+    def write(self, step: int, record: Record) -> None:
+        with naming(self._path):
+            self._lines.write(json.dumps({"step": step} | record) + "\n")
+            self._lines.flush()
+        for name, value in record.items():
+            if isinstance(value, float):
+                self._events.add_scalar(name, value, step)
+
+    def warn(self, alarms: list[Alarm]) -> None:
+        write_json(self._folder / "warnings.json", [dataclasses.asdict(alarm) for alarm in alarms])

@@ -28,7 +28,6 @@ LEAST_CAPABILITY = (7, 0)
 COMPILED = Path("~/.cache/normatch/compiled")
 """Folder for compiled code, so that later starts are faster than the first."""
 
-
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's ``mallopt``."""
 
@@ -75,7 +74,11 @@ class Runtime:
         return self.device.type == "cuda"
 
     def describe(self) -> str:
-        name = torch.cuda.get_device_name() if self.on_gpu else _processor(self.threads or torch.get_num_threads())
+        """The device as far as it decides results: torch has other kernels for other vector instructions."""
+        vectors = torch.backends.cpu.get_cpu_capability()
+        cpu = f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}"
+        threads = counted(self.threads or torch.get_num_threads(), "thread")
+        name = torch.cuda.get_device_name() if self.on_gpu else f"{cpu}, {threads}"
         return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
 
     @property
@@ -90,16 +93,6 @@ class Runtime:
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16)
-
-    def _variables(self) -> dict[str, str]:
-        """Environment variables of the run, for where the user has set no others."""
-        variables = {}
-        if self.capture and (folder := _folder_of_compiled_code()) is not None:
-            variables["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-        if self.on_gpu and self.deterministic:
-            # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
-            variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        return variables
 
     def with_threads(self, work: float) -> "Runtime":
         """The runtime with a number of threads for the ``work`` of a step, unless that is given or it has a GPU.
@@ -122,8 +115,7 @@ class Runtime:
         threads, benchmark, tf32 = torch.get_num_threads(), cudnn.benchmark, cudnn.allow_tf32
         devices = [torch.cuda.current_device()] if self.on_gpu else []
         memory = contextlib.nullcontext() if self.on_gpu else _kept_memory()
-        variables = _environment(self._variables())
-        with memory, torch.random.fork_rng(devices), variables, _exact_products(), torch.enable_grad():
+        with memory, torch.random.fork_rng(devices), self._environment(), _exact_products(), torch.enable_grad():
             torch.use_deterministic_algorithms(self.deterministic)
             # Off, not an autocast of its own, within which torch would keep weights that the run's has rounded.
             torch.set_autocast_enabled(self.device.type, False)
@@ -137,11 +129,25 @@ class Runtime:
                 torch.set_num_threads(threads)
                 cudnn.benchmark, cudnn.allow_tf32 = benchmark, tf32
 
-
-def _processor(threads: int) -> str:
-    """The processor as far as it decides results: torch has other kernels for other vector instructions."""
-    vectors = torch.backends.cpu.get_cpu_capability()
-    return f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}, {counted(threads, 'thread')}"
+    @contextlib.contextmanager
+    def _environment(self) -> Iterator[None]:
+        """A context with the environment variables of the run, where the user has set no others."""
+        new = {}
+        if self.capture:
+            folder = COMPILED.expanduser()
+            with contextlib.suppress(OSError):  # else torch's own choice stands, a temporary folder
+                folder.mkdir(parents=True, exist_ok=True)
+                new["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+        if self.on_gpu and self.deterministic:
+            # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
+            new["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        new = {name: value for name, value in new.items() if name not in os.environ}
+        os.environ.update(new)
+        try:
+            yield
+        finally:
+            for name in new:
+                os.environ.pop(name, None)
 
 
 def _obstacle(method: str) -> str | None:
@@ -174,28 +180,6 @@ def _exact_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(common)
         for library, precision in zip(libraries, before, strict=True):
             library.fp32_precision = precision
-
-
-def _folder_of_compiled_code() -> Path | None:
-    """COMPILED, where torch is to keep compiled code instead of a temporary folder; None if it cannot be made."""
-    folder = COMPILED.expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """A context with environment variables that had no value before, and have none after it."""
-    new = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name in new:
-            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager
@@ -235,14 +219,7 @@ def compiling() -> Iterator[list[str]]:
     reasons: list[str] = []
     with config.patch(recompile_limit=config.accumulated_recompile_limit):
         yield reasons
-    reasons += map(_explained, (Counter(counters["graph_break"]) - before).elements())
-
-
-def _explained(reason: str) -> str:
-    """The line that explains: recent versions of torch give a heading, an explanation and hints."""
-    lines = [line.strip() for line in reason.splitlines()]
-    found = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
-    return (found or lines)[0]
+    reasons += [reason.splitlines()[0] for reason in Counter(counters["graph_break"]) - before]
 
 
 def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -251,18 +228,11 @@ def capture(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
     If it cannot be recorded, its error is raised, and torch's state is as before the attempt.
     """
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # thread_local: the background thread of a feed may synchronise meanwhile, which must not break the capture.
-    with _restored_on_error(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        work()
-    return graph
-
-
-@contextlib.contextmanager
-def _restored_on_error() -> Iterator[None]:
-    stream = torch.cuda.current_stream()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
-        yield
+        # thread_local: the background thread of a feed may synchronise meanwhile, which must not break the capture.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            work()
     except Exception as error:
         # A failed capture leaves its stream current and, in some versions of torch, the generator in capturing state,
         # which a successful capture ends.
@@ -273,3 +243,4 @@ def _restored_on_error() -> Iterator[None]:
             one.add_(1)
         # Ending a failed capture raises another error, which hides the first.
         raise error.__context__ or error from None
+    return graph

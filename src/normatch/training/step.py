@@ -16,10 +16,10 @@ from normatch.errors import UserError
 from normatch.methods import Batch, Method
 from normatch.seeding import derive
 from normatch.training.ema import EMA
-from normatch.training.feed import feed_from
+from normatch.training.feed import DeviceFeed, Feed, HostFeed
 from normatch.training.metrics import Measured, Meter, measure, step_means, total_loss
 from normatch.training.optim import Optimisers
-from normatch.training.progress import Progress, quiet
+from normatch.training.progress import quiet
 from normatch.training.runtime import Runtime, capture, compiling
 
 __all__ = ["Step"]
@@ -45,7 +45,7 @@ class Step:
         self.done = 0
         self.runtime = runtime
         """The given runtime; its ``capture`` becomes False if compiling or capturing the step fails."""
-        self.progress: Progress = quiet
+        self.progress = quiet
         self._insist = config.compile == "on"
         self._views, self._pool, self._seed = views, pool, config.seed
         self._labelled = torch.from_numpy(split.labelled).to(runtime.device)
@@ -54,7 +54,8 @@ class Step:
         if method.views.unlabelled:
             unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
             self._streams.append(unlabelled)
-        self.feed = feed_from(pool, list(zip(self._streams, (split.labelled, split.unlabelled), strict=False)))
+        draws = list(zip(self._streams, (split.labelled, split.unlabelled), strict=False))
+        self.feed: Feed = HostFeed(pool, draws) if isinstance(pool, HostPool) else DeviceFeed(pool)
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
         self._drawn: dict[int, list[Tensor]] = {}
@@ -95,7 +96,7 @@ class Step:
         self._step += 1
 
     def sample(self) -> tuple[Batch, Tensor]:
-        """The batch of this step, and the true labels of its unlabelled items, which the method never sees."""
+        """The batch of this step, and the true labels of its unlabelled samples, which the method never sees."""
         row = (self._step % PLAN).view(1)
         labelled, *others = (plan.index_select(0, row).view(-1) for plan in self._plans)
         unlabelled = others[0] if others else labelled[:0]

@@ -16,18 +16,17 @@ from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Reading, sources
 from normatch.data.images import DEFAULT
 from normatch.data.split import label_counts
+from normatch.device import stamp
 from normatch.errors import UserError, resume_command
-from normatch.evaluate.metrics import averages, trusted_temperature
 from normatch.files import PARTS, write_json
+from normatch.metrics import averages, trusted_temperature
 from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
 from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop
-from normatch.training.machine import stamp
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
-from normatch.training.recorder import RunRecorder
-from normatch.training.run import SCORES, Run
+from normatch.training.run import SCORES, Run, RunRecorder
 
 __all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
 

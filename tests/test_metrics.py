@@ -9,7 +9,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, log_loss, precision_recall_fscore_support
 
-from normatch.evaluate.metrics import (
+from normatch.metrics import (
     COLDEST,
     HOTTEST,
     LEAST_TO_FIT,
