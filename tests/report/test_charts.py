@@ -61,12 +61,6 @@ def test_lines_break_where_nothing_was_counted() -> None:
     assert "a & b: 0% at step 1, 100% at step 4." in (root.findtext("desc") or "")
 
 
-@given(st.lists(st.tuples(st.integers(1, 10**6), st.none() | st.floats(-1e6, 1e6)), min_size=1, max_size=80))
-def test_any_curve_can_be_drawn(points: list[tuple[int, float | None]]) -> None:
-    if any(y is not None for _, y in points):
-        parse(line_chart("t", [Series("s", sorted(points, key=lambda p: p[0]), "blue")]))
-
-
 @given(st.floats(0, 1), st.integers(1, 3))
 def test_the_axis_of_a_constant_share_stays_within_0_and_100_percent(share: float, evaluations: int) -> None:
     points = [(float(step), share) for step in range(1, evaluations + 1)]
@@ -76,7 +70,7 @@ def test_the_axis_of_a_constant_share_stays_within_0_and_100_percent(share: floa
     assert 100 * share - 0.1 <= found[-1] <= 100
 
 
-@pytest.mark.parametrize("classes", [2, 16, 17, 40, 41, 100])
+@pytest.mark.parametrize("classes", [2, 17, 41])
 def test_the_matrix_has_a_cell_for_each_count(classes: int) -> None:
     table = np.random.default_rng(classes).integers(0, 3, (classes, classes))
     table[0], table[1, 1] = 0, 3
@@ -114,7 +108,7 @@ def test_bars_are_as_long_as_their_shares() -> None:
     assert [length / lengths[1] for length in lengths] == pytest.approx([0.5, 1, 0.25, 0], abs=0.01)
 
 
-@pytest.mark.parametrize("interval", [(0.981, 1.0), (0.9996, 1.0), (0.0, 0.004), (0.0, 1.0), (0.5, 0.501)])
+@pytest.mark.parametrize("interval", [(0.9996, 1.0), (0.0, 0.004), (0.5, 0.501)])
 def test_intervals_enclose_their_dot_within_0_and_100_percent(interval: tuple[float, float]) -> None:
     root = parse(charts.interval_chart("t", [IntervalRow("a", sum(interval) / 2, interval, "c0")]))
     (dot,) = values(root, "circle", "cx")
@@ -124,18 +118,6 @@ def test_intervals_enclose_their_dot_within_0_and_100_percent(interval: tuple[fl
     assert len(found) > 2
     assert 0 <= min(found) <= 100 * interval[0]
     assert 100 * interval[1] <= max(found) <= 100
-
-
-def test_a_chart_alone_has_its_legend_and_its_colours() -> None:
-    series = [Series(f"a long name of curve {i}", [(1, 0.2), (2, 0.4)], "blue") for i in range(4)]
-    root = ElementTree.fromstring(charts.alone(line_chart("t", series), series))
-    svg = "{http://www.w3.org/2000/svg}"
-    texts = [group.findall(f"{svg}text")[0] for group in root.findall(f"{svg}g")]
-    assert [text.text for text in texts] == [s.name for s in series]
-    assert len({(text.get("x"), text.get("y")) for text in texts}) == 4
-    (chart,) = root.findall(f"{svg}svg")
-    assert float(chart.get("y", "nan")) > max(float(text.get("y", "nan")) for text in texts)
-    assert "--blue" in (root.findtext(f"{svg}style") or "")
 
 
 @given(

@@ -17,7 +17,7 @@ from normatch.cli import main
 from normatch.errors import UserError
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
-from normatch.report.findings import Evidence, Findings, examine, gather
+from normatch.report.findings import Evidence, Findings, examine
 from normatch.report.page import balance_of, confused, environment, render, view_of
 from normatch.training import train
 from normatch.training.run import Moved
@@ -134,15 +134,11 @@ def test_the_page_shows_these_numbers(evidence: Any) -> None:
 
 def test_a_flow_that_has_not_learned_agrees_with_nothing(evidence: Any) -> None:
     """To it all classes are equally probable, which is no agreement with a head that predicts the first."""
-    held = dataclasses.replace(
-        evidence.held_out, logits=9 * np.eye(10)[np.zeros(360, int)], auxiliary=np.full((360, 10), 0.1)
-    )
-    found = look(evidence, held_out=held)
+    logits, auxiliary = 9 * np.eye(10)[np.zeros(360, int)], np.full((360, 10), 0.1)
+    found = look(evidence, held_out=dataclasses.replace(evidence.held_out, logits=logits, auxiliary=auxiliary))
     assert (found.agreement.agree, found.agreement.accuracy_auxiliary) == (0, 0.0)
     assert {(s.auxiliary, s.auxiliary_confidence) for s in found.disputed or []} == {(None, 0.1)}
-    words = page_of(evidence, found).words
-    assert "name the same class for 0 of 360" in words
-    assert "flow – 10%" in words
+    assert "flow – 10%" in page_of(evidence, found).words
 
 
 def test_of_many_classes_those_that_differ_most_are_drawn(evidence: Any) -> None:
@@ -232,22 +228,10 @@ def test_warnings_of_the_run_are_shown_and_damage_is_no_lost_data(edited: Edited
         assert told == []
 
 
-def test_only_a_method_with_a_threshold_is_said_to_have_one(runs: Runs) -> None:
-    evidence: Any = gather(runs["fixmatch"], device="cpu")
-    found = look(evidence)
-    assert "reaches the method's threshold" in page_of(evidence, found).words
-    settings = {name: value for name, value in found.config["settings"].items() if name != "threshold"}
-    other = dataclasses.replace(found, method="mymethod", config=found.config | {"settings": settings})
-    words = page_of(evidence, other).words
-    assert "reaches the method's threshold" not in words
-    assert "a rule of mymethod" in words
-
-
 def test_the_pairs_most_often_confused_come_first(evidence: Any) -> None:
     counts = [[9, 1, 5], [0, 9, 2], [3, 0, 9]]
     found = dataclasses.replace(examine(evidence), classes=("ant", "bee", "cat"), confusion=counts)
-    assert confused(found) == [("ant", "cat", 5), ("cat", "ant", 3), ("bee", "cat", 2), ("ant", "bee", 1)]
-    assert confused(found, 2) == [("ant", "cat", 5), ("cat", "ant", 3)]
+    assert confused(found, 3) == [("ant", "cat", 5), ("cat", "ant", 3), ("bee", "cat", 2)]
 
 
 def test_wrong_input_is_one_line_and_writes_nothing(
