@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from normatch.data import Corpus, Dataset, Pool, digest, hold_out
+from normatch.data import Corpus, Dataset, Pool, digest
 from normatch.data import dataset as module
 from normatch.data.dataset import Selected, pieces
 from normatch.errors import UserError
@@ -108,14 +108,6 @@ def test_it_reads_what_indexing_copies(rows: NDArray[np.int64], part: slice, dat
     np.testing.assert_array_equal(np.concatenate([copied[:0], *batches]), copied)
 
 
-def test_it_becomes_an_array() -> None:
-    rows = Selected(IMAGES, np.array([4, 4, 0]))
-    assert np.asarray(rows, np.float32).dtype == np.float32
-    with pytest.raises(ValueError, match="without a copy"):
-        np.array(rows, copy=False)
-    assert Selected.of(rows) is rows
-
-
 @given(st.integers(0, 40), st.integers(1, 200))
 def test_pieces_are_all_rows_once(n: int, size: int) -> None:
     images = random_bytes(n, 2, 3, 1)
@@ -133,12 +125,3 @@ def test_a_pool_is_filled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(Pool(dataset).inputs, whole)
     assert torch.equal(Pool(dataset.view(np.array([8, 1]))).inputs, whole[[8, 1]])
     assert len(Pool(dataset.view(np.zeros(0, np.int64)))) == 0
-
-
-def test_items_held_out_are_not_copied() -> None:
-    held = hold_out(Corpus("toy", Dataset(IMAGES, np.arange(9) % 2, ("a", "b"))), 0.3, 0)
-    assert held.test is not None
-    for part in (held.train, held.test):
-        assert isinstance(part.inputs, Selected)
-        assert part.inputs.array is IMAGES
-        np.testing.assert_array_equal(part.labels, part.inputs.index % 2)

@@ -68,28 +68,6 @@ def test_duplicates_conflicts_and_leaks(folder: Path) -> None:
     assert members(report["near_leaks"]) == members(report["near_label_conflicts"]) == [near_leak]
 
 
-def test_copies_of_a_large_jpeg_are_found(tmp_path: Path) -> None:
-    """It is compared at reduced size: with its copy exactly, with one in another format by its look."""
-    (tmp_path / "cat").mkdir()
-    large = crops(1)[0].resize((1800, 1800), Image.Resampling.BICUBIC)
-    for name in ("1.jpg", "2.jpg"):
-        large.save(tmp_path / "cat" / name, quality=90)
-    with Image.open(tmp_path / "cat" / "1.jpg") as whole:
-        whole.save(tmp_path / "cat" / "3.png")
-    report = inspect(str(tmp_path))
-    assert report["sizes"]["smallest"] == report["sizes"]["largest"] == [1800, 1800]
-    assert [[Path(m["item"]).name for m in group] for group in report["duplicates"]] == [["1.jpg", "2.jpg"]]
-    assert [[Path(m["item"]).name for m in group] for group in report["near_duplicates"]] == [
-        ["1.jpg", "2.jpg", "3.png"]
-    ]
-
-
-def test_nothing_is_touched(folder: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    inspect(str(folder))
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-
-
 def test_text_names_what_is_wrong(folder: Path) -> None:
     text = describe(inspect(str(folder)))
     for part in (
@@ -188,12 +166,6 @@ def test_names_on_the_sheet_are_no_boxes(tmp_path: Path, monkeypatch: pytest.Mon
             drawn[name, bool(fonts)] = (tmp_path / "sheet.png").read_bytes()
     assert drawn["zäg", False] == drawn["zag", False] != drawn["z中g", False]
     assert drawn["zag", True] == drawn["zag", False], "plain names look the same everywhere"
-
-
-def test_one_is_not_many(tmp_path: Path) -> None:
-    (tmp_path / "cat").mkdir()
-    Image.new("L", (9, 9)).save(tmp_path / "cat" / "1.png")
-    assert ": 1 sample, 1 labelled in 1 class, 0 unlabelled" in describe(inspect(str(tmp_path)))
 
 
 def test_other_kinds_of_data(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from normatch.data.dataset import Dataset
 from normatch.data.pool import HostPool, Pool, Stream
-from normatch.errors import UserError
 from normatch.seeding import permutation
 from tests.data.original_formats import random_bytes
 
@@ -26,30 +25,6 @@ def test_images(channels: int) -> None:
     assert pool.labels.dtype == torch.int64
     index = torch.tensor([5, 0, 0])
     np.testing.assert_array_equal(pool.gather(index).numpy(), dataset.inputs[index].transpose(0, 3, 1, 2))
-
-
-def test_vectors_and_subsets() -> None:
-    dataset = Dataset(np.arange(12, dtype=np.float32).reshape(6, 2), np.arange(6), tuple("abcdef"))
-    pool = Pool(dataset)
-    assert pool.inputs.dtype == torch.float32
-    for indices in (np.array([4, 1]), torch.tensor([4, 1])):
-        part = pool.subset(indices)
-        assert len(part) == 2
-        assert part.labels.tolist() == [4, 1]
-        assert part.inputs.tolist() == [[8, 9], [2, 3]]
-    assert len(pool) == 6
-
-
-@pytest.mark.parametrize("shape", [(6, 4, 4, 1), (6, 4, 4, 3)])
-def test_arrays_are_copied(shape: tuple[int, ...]) -> None:
-    inputs, labels = random_bytes(*shape), np.zeros(6, np.int64)
-    inputs.flags.writeable = labels.flags.writeable = False
-    pool = Pool(Dataset(inputs, labels, ("a",)))
-    before = inputs.copy()
-    pool.inputs.zero_()
-    pool.labels.fill_(7)
-    np.testing.assert_array_equal(inputs, before)
-    assert labels.max() == 0
 
 
 @pytest.mark.parametrize("kind", [Pool, HostPool])
@@ -95,13 +70,6 @@ def test_a_host_pool_takes_rows_from_a_mapped_file_and_copies_nothing_else(tmp_p
     np.testing.assert_array_equal(out, items.inputs[[2, 4]])
 
 
-def test_a_host_pool_of_strided_images_makes_them_contiguous_once() -> None:
-    inputs = random_bytes(6, 3, 4, 5).transpose(0, 2, 3, 1)
-    pool = HostPool(Dataset(inputs, np.zeros(6, np.int64), ("a",)))
-    assert pool.inputs.array.flags.c_contiguous
-    np.testing.assert_array_equal(pool.inputs.array, inputs)
-
-
 def test_golden_values_of_a_stream() -> None:
     assert Stream(5, 3, seed=0, name="labelled").rows(0, 3).tolist() == [[2, 1, 0], [3, 4, 4], [3, 2, 1]]
     assert Stream(3, 7, seed=1, name="unlabelled").rows(10, 1).tolist() == [[2, 1, 0, 2, 1, 1, 0]]
@@ -142,20 +110,3 @@ def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
 def test_names_and_seeds_draw_differently() -> None:
     rows = [Stream(100, 10, seed, name).rows(0, 1).tolist() for seed in (0, 1) for name in ("labelled", "unlabelled")]
     assert len({str(row) for row in rows}) == 4
-
-
-def test_the_caller_may_write_into_the_rows() -> None:
-    stream = Stream(10, 5, 0, "x")
-    first = stream.rows(0, 1).clone()
-    stream.rows(0, 1).zero_()
-    assert torch.equal(stream.rows(0, 1), first)
-
-
-def test_no_rows() -> None:
-    assert Stream(4, 2, 0, "x").rows(3, 0).shape == (0, 2)
-
-
-@pytest.mark.parametrize(("n", "batch"), [(0, 4), (4, 0)])
-def test_nothing_to_draw(n: int, batch: int) -> None:
-    with pytest.raises(UserError, match="stream 'x'"):
-        Stream(n, batch, 0, "x")

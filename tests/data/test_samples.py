@@ -35,15 +35,6 @@ def test_batches_of_rows_are_the_array(n: int, size: int) -> None:
     np.testing.assert_array_equal(np.concatenate([array[:0], *(portion[1] for portion in portions)]), array)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
-def test_batches_of_files_are_the_images(size: int, pictures: list[Path]) -> None:
-    items = Files(pictures, SHAPE)
-    portions = list(items.batches(size))
-    assert len(items) == 5
-    assert [name for portion in portions for name in portion[0]] == list(map(str, pictures))
-    np.testing.assert_array_equal(np.concatenate([portion[1] for portion in portions]), random_bytes(5, 6, 9, 3))
-
-
 def test_no_more_than_two_batches_of_files_are_read_ahead(
     pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from normatch.cli import main
-from normatch.data.images import Cache, Decoded, cache_folder, decode_all
+from normatch.data.images import Cache, Decoded, decode_all
 from normatch.data.images import cache as module
 from normatch.errors import UserError
 from tests.data.original_formats import random_bytes
@@ -43,13 +43,6 @@ def assert_same(one: Decoded, other: Decoded) -> None:
     np.testing.assert_array_equal(one.facts, other.facts)
     np.testing.assert_array_equal(one.kept, other.kept)
     assert one.bad == other.bad
-
-
-def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path))
-    assert Cache().folder == cache_folder() == tmp_path
-    monkeypatch.delenv("NORMATCH_CACHE")
-    assert cache_folder() == Path.home() / ".cache" / "normatch" / "decoded"
 
 
 def test_the_second_reading_decodes_nothing(paths: list[Path], cache: Cache) -> None:
@@ -101,15 +94,6 @@ def test_a_changed_added_or_removed_file_is_another_entry(
     assert read(paths, cache)[1]
 
 
-def test_another_size_is_another_entry(paths: list[Path], cache: Cache) -> None:
-    small, _ = read(paths, cache, size=4)
-    own, decoded = read(paths, cache)
-    assert decoded
-    assert (small.images.shape, own.images.shape) == ((6, 4, 4, 3), (6, 9, 8, 3))
-    assert not read(paths, cache, size=4)[1]
-    np.testing.assert_array_equal(small.facts, own.facts)
-
-
 def test_headers_are_not_read_again(paths: list[Path], cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     read(paths[:6], cache, size=4)
     monkeypatch.setattr("normatch.data.images.many.header", None)
@@ -150,15 +134,6 @@ def test_what_killed_processes_left_is_deleted_not_what_is_being_written(paths: 
     decode_all(paths, on_bad="skip", cache=cache, progress=lambda *_: cache.clear())
     assert list(cache.folder.iterdir()) == cache.entries()
     assert not read(paths, cache)[1]
-
-
-def test_nothing_is_left_of_a_reading_that_fails(paths: list[Path], cache: Cache) -> None:
-    def interrupted(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        decode_all(paths, on_bad="skip", cache=cache, progress=interrupted)
-    assert list(cache.folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written(paths: list[Path], tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image, PngImagePlugin
+from PIL import Image
 
 from normatch.data.images import SUFFIXES, Channels, decode_all, decode_batches
 from normatch.data.images.cache import Cache
-from normatch.data.images.decode import fit, fit_upright, header, open_upright
+from normatch.data.images.decode import fit, fit_upright, open_upright
 from normatch.errors import UserError
 from tests.data.original_formats import random_bytes
 
@@ -26,15 +26,6 @@ def decode(path: Path, size: int | tuple[int, int] | None, channels: Channels) -
     """The image as (H, W, C): in its own size, or in the one given."""
     images: NDArray[np.uint8] = decode_all([path], size=size, channels=channels).images
     return images.reshape(images.shape[1:])
-
-
-def test_plain_images_are_kept(tmp_path: Path) -> None:
-    colour, grey = random_bytes(6, 9, 3), random_bytes(6, 9)
-    path = save(Image.fromarray(colour), tmp_path / "colour.png")
-    np.testing.assert_array_equal(decode(path, None, 3), colour)
-    path = save(Image.fromarray(grey), tmp_path / "grey.png")
-    np.testing.assert_array_equal(decode(path, None, 1)[..., 0], grey)
-    np.testing.assert_array_equal(decode(path, None, 3), np.repeat(grey[..., None], 3, 2))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -58,16 +49,6 @@ def test_exif_orientation(tmp_path: Path, orientation: int) -> None:
     # Sizes are compared as seen, not as stored.
     other = save(Image.fromarray(upright), tmp_path / "straight.png")
     assert decode_all([path, other]).images.shape == (2, 5, 8, 1)
-
-
-def test_palette(tmp_path: Path) -> None:
-    image = Image.new("P", (4, 3))
-    image.putpalette([value for i in range(256) for value in (i, 255 - i, 7)])
-    image.putdata(list(range(12)))
-    for suffix in ("png", "gif", "bmp"):
-        decoded = decode(save(image, tmp_path / f"p.{suffix}"), None, 3)
-        expected = np.array([(i, 255 - i, 7) for i in range(12)], np.uint8).reshape(3, 4, 3)
-        np.testing.assert_array_equal(decoded, expected)
 
 
 def test_transparent_is_white(tmp_path: Path) -> None:
@@ -101,17 +82,6 @@ def test_other_modes(tmp_path: Path) -> None:
         decode(floats, None, 1)
 
 
-@pytest.mark.parametrize("size", [(64, 48), (48, 64), (20, 33), (7, 900)])
-def test_resize_scales_the_shorter_side_and_cuts_the_middle(tmp_path: Path, size: tuple[int, int]) -> None:
-    image = Image.fromarray(random_bytes(size[1], size[0], 3))
-    path = save(image, tmp_path / "image.png")
-    scale = 32 / min(size)
-    width, height = round(size[0] * scale), round(size[1] * scale)
-    left, top = (width - 32) // 2, (height - 32) // 2
-    expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 32))
-    np.testing.assert_array_equal(decode(path, 32, 3), np.asarray(expected))
-
-
 @pytest.mark.parametrize("size", [(64, 48), (48, 64), (20, 33), (7, 900), (32, 24)])
 def test_images_that_are_not_square_are_covered_too(tmp_path: Path, size: tuple[int, int]) -> None:
     image = Image.fromarray(random_bytes(size[1], size[0], 3))
@@ -122,15 +92,6 @@ def test_images_that_are_not_square_are_covered_too(tmp_path: Path, size: tuple[
     left, top = (width - 32) // 2, (height - 24) // 2
     expected = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 32, top + 24))
     np.testing.assert_array_equal(decoded, np.asarray(expected))
-
-
-@pytest.mark.parametrize("size", [(900, 7), (7, 900), (901, 6), (300, 300), (40, 31)])
-def test_of_a_strip_only_the_middle_is_scaled(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    image = Image.fromarray(random_bytes(size[1], size[0], 3))
-    whole = np.asarray(fit(image, 24, 32)).astype(int)
-    monkeypatch.setattr(sys.modules[fit.__module__], "STRIP", 0)
-    middle = np.asarray(fit(image, 24, 32)).astype(int)
-    assert abs(whole - middle).max() <= 1
 
 
 def test_a_strip_needs_little_memory() -> None:
@@ -169,22 +130,6 @@ def photo(width: int, height: int) -> Image.Image:
     return small.resize((width, height), Image.Resampling.BICUBIC)
 
 
-@pytest.mark.parametrize(("size", "decoded"), [((224, 150), 1), ((226, 150), 0), ((1200, 900), 0), ((900, 900), 0)])
-def test_only_small_images_are_decoded_to_learn_their_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], decoded: int
-) -> None:
-    """Of a PNG without Exif, asking for it decodes the whole file."""
-    path = save(Image.new("L", size), tmp_path / "a.png")
-    loaded: list[Image.Image] = []
-
-    def counted(image: Image.Image) -> None:
-        loaded.append(image)
-
-    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", counted)
-    assert header(path) == (*size, "L")
-    assert len(loaded) == decoded
-
-
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize(("form", "shorter"), [((32, 32, 3), 450), ((224, 224, 3), 450), ((226, 90, 1), 900)])
 def test_a_large_jpeg_is_decoded_at_reduced_size(
@@ -211,12 +156,6 @@ def test_a_large_jpeg_is_the_same_in_training_and_prediction(tmp_path: Path) -> 
     np.testing.assert_array_equal(small.facts, large.facts)
     (predicted,) = decode_batches([path], 8, size=224, channels=3)
     np.testing.assert_array_equal(predicted.images, large.images)
-
-
-@pytest.mark.parametrize(("suffix", "size"), [("png", (1800, 1800)), ("jpg", (895, 2000))])
-def test_other_images_are_decoded_in_whole(tmp_path: Path, suffix: str, size: tuple[int, int]) -> None:
-    path = save(photo(*size), tmp_path / f"a.{suffix}")
-    assert open_upright(path, (32, 32, 3))[0].size == size
 
 
 def test_only_the_formats_of_the_docs_are_opened_whatever_the_name(tmp_path: Path) -> None:

@@ -93,22 +93,6 @@ def test_look_alikes_are_not_chained() -> None:
     assert alike(looks, thumbnails) == [list(range(i, min(i + NEAR + 1, 39))) for i in range(0, 39, NEAR + 1)]
 
 
-@given(st.lists(st.integers(0, 5)))
-def test_groups_of_equal_values(values: list[int]) -> None:
-    found = groups(np.array(values, np.uint64))
-    expected = [[i for i, v in enumerate(values) if v == value] for value in dict.fromkeys(values)]
-    assert found == [group for group in expected if len(group) > 1]
-
-
-def test_not_all_pairs_are_compared() -> None:
-    rng = np.random.default_rng(0)
-    # Few bits vary, as in pictures of one kind: many hashes agree in many bands.
-    looks = rng.integers(0, 2**64, 30_000, np.uint64) & np.uint64(0x00FF_FF3C_3CFF_FF00)
-    thumbnails = rng.integers(0, 256, (30_000, 8, 9), np.uint8)
-    thumbnails[-1], looks[-1] = thumbnails[0], looks[0] ^ np.uint64(0x0100)
-    assert alike(looks, thumbnails) == [[0, 29_999]]
-
-
 def test_thousands_of_pictures_of_one_scene_are_one_group() -> None:
     rng = np.random.default_rng(0)
     looks = np.uint64(0x00FF_FF3C_3CFF_FF00) ^ (np.uint64(1) << rng.integers(0, 3, 3000).astype(np.uint64))

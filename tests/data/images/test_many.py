@@ -2,7 +2,6 @@
 
 import os
 import threading
-import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -96,12 +95,6 @@ def test_a_common_size_and_common_channels(tmp_path: Path) -> None:
     assert decode_all([large[-1], write("vast", 500, 600, 3)]).images.shape == (2, 224, 224, 3)
     assert max(SIZES) == 224
     assert decode_all([]).images.shape[0] == 0
-
-
-def test_warnings_of_others_are_not_silenced(paths: list[Path]) -> None:
-    decode_all(paths, on_bad="skip")
-    with pytest.raises(UserWarning, match="mine"):
-        warnings.warn("mine", stacklevel=1)
 
 
 @pytest.mark.parametrize("shape", [(9, 20, 3), (20, 9, 1), (20, 20, 1)])
