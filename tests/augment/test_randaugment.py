@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
@@ -19,7 +16,7 @@ from normatch.augment.randaugment import Choices, Programs, apply_choices, build
 
 Levels = NDArray[np.uint8]
 STRENGTHS = range(1, 10)
-SIZES = [(8, 8), (32, 32), (33, 20)]
+SIZES = [(3, 4), (8, 8), (32, 32), (33, 20)]
 
 
 def affine(image: Image.Image, *matrix: float) -> Image.Image:
@@ -98,15 +95,6 @@ def test_equals_pillow(op: str, size: tuple[int, int], channels: int) -> None:
     result = augmented(images[image[:, 0]], torch.full_like(image, OPS.index(op)), strength, sign)
     expected = np.stack([pillow(op, images[i], strength, sign) for i, strength, sign in cases])
     np.testing.assert_array_equal(result, expected)
-
-
-@settings(max_examples=60)
-@given(data=st.data(), op=st.sampled_from(OPS), strength=st.integers(1, 9), sign=st.sampled_from([1, -1]))
-def test_equals_pillow_on_any_image(data: st.DataObject, op: str, strength: int, sign: int) -> None:
-    shape = data.draw(st.tuples(st.integers(3, 24), st.integers(3, 24), st.sampled_from([1, 3])))
-    image: Levels = data.draw(hnp.arrays(np.uint8, shape))
-    (result,) = augmented(image[None], *(torch.tensor([[v]]) for v in (OPS.index(op), strength, sign)))
-    np.testing.assert_array_equal(result, pillow(op, image, strength, sign))
 
 
 def test_equals_pillow_where_rounding_decides() -> None:

@@ -96,18 +96,6 @@ def test_mixture_starts_as_the_paper_says(means: str) -> None:
         assert float(mixture.means.detach().std()) == pytest.approx(1, abs=0.1)
 
 
-def test_gradients_at_the_means_themselves() -> None:
-    """Where the distance is 0 its root has no derivative, but its square has."""
-    mixture = GaussianMixture(4, 2, "normal")
-    latent = mixture.means.detach().clone().requires_grad_()
-    mixture(latent).diagonal().sum().backward()
-    assert latent.grad is not None
-    assert not latent.grad.any()
-    for parameter in mixture.parameters():
-        assert parameter.grad is not None
-        assert parameter.grad.isfinite().all()
-
-
 def test_a_class_cannot_shrink_to_a_point() -> None:
     mixture = GaussianMixture(8, 2)
     with torch.no_grad():
@@ -118,16 +106,11 @@ def test_a_class_cannot_shrink_to_a_point() -> None:
     assert mixture.scales.tolist() == pytest.approx([0.001, 0.001])
 
 
-def coupling_weights(context: int, free: int, hidden: int = 32, layers: int = 6) -> int:
-    """Matrices, biases and gains of layers that read `context` dimensions and compute a map for `free`."""
-    return layers * ((context + 1) * hidden + (hidden + 1) * hidden + (hidden + 1) * 2 * free + free)
-
-
 def test_weight_counts() -> None:
+    """Half of the 0.08 M weights of the published code, whose masked layers read and map all 128 dimensions."""
     flow = NormalizingFlowClassifier(dim=128, classes=10)
-    acting = sum(parameter.numel() for parameter in flow.couplings.parameters())
-    assert coupling_weights(context=128, free=128) == 82_560, "the masked layers of the published code: 0.08 M"
-    assert acting == coupling_weights(context=64, free=64) == 44_544
+    layer = (64 + 1) * 32 + (32 + 1) * 32 + (32 + 1) * 2 * 64 + 64
+    assert sum(parameter.numel() for parameter in flow.couplings.parameters()) == 6 * layer == 44_544
     assert sum(parameter.numel() for parameter in flow.mixture.parameters()) == 10 * (128 + 2)
 
 
@@ -230,14 +213,9 @@ def test_dropout_acts_in_training_only_and_is_set_on_the_device() -> None:
     z = torch.randn(64, 8)
     assert flow.dropout_rate is not None
     assert float(flow.dropout_rate) == 0.5
-    assert "dropout_rate" not in flow.state_dict()
-    torch.manual_seed(0)
-    first, second = flow.evaluate(z)[1], flow.evaluate(z)[1]
-    assert not torch.equal(first, second)
+    assert not torch.equal(flow.evaluate(z)[1], flow.evaluate(z)[1])
     still = flow.eval().evaluate(z)[1]
-    assert torch.equal(still, flow.evaluate(z)[1])
-    flow.train()
-    flow.dropout_rate.fill_(0.0)
+    flow.train().dropout_rate.fill_(0.0)  # type: ignore[union-attr]
     assert torch.equal(flow.evaluate(z)[1], still)
     plain = NormalizingFlowClassifier(8, 3, generator=torch.Generator().manual_seed(0))
     before = torch.get_rng_state()

@@ -15,8 +15,6 @@ from normatch.methods.parts.pseudo_labels import (
     consensus_weights,
     labelled_loss,
     pseudo_loss,
-    targets,
-    threshold_weights,
 )
 from tests.conftest import make_batch, make_method
 
@@ -43,12 +41,6 @@ def test_losses_average_over_all_samples() -> None:
     half, target, weight = logits.bfloat16(), target.float(), weight.float()
     assert torch.equal(labelled_loss(half, labels), labelled_loss(half.float(), labels))
     assert torch.equal(pseudo_loss(half, target, weight), pseudo_loss(half.float(), target, weight))
-
-
-def test_targets() -> None:
-    p = torch.from_numpy(TARGET)
-    assert targets(p, one_hot=False) is p
-    np.testing.assert_array_equal(targets(p, one_hot=True).numpy(), np.eye(4)[TARGET.argmax(1)])
 
 
 def numpy_alignment(batches: list[NDArray[np.float32]], memory: int) -> NDArray[np.float32]:
@@ -132,11 +124,6 @@ def test_consensus_equals_numpy(classifiers: int) -> None:
         assert ((weight > 0) & (weight <= 1)).all()
 
     check()
-
-
-def test_threshold() -> None:
-    p = torch.tensor([[0.95, 0.05], [0.94, 0.06], [0.02, 0.98]], dtype=torch.float64)
-    assert threshold_weights(p, 0.95).tolist() == [1, 0, 1]
 
 
 def test_fixmatch_trusts_what_reaches_its_threshold() -> None:

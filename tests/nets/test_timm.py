@@ -2,7 +2,6 @@
 
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -132,13 +131,3 @@ def test_timm_is_not_there_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"timm cannot be imported \(operator .*\): reinstall it, and the torchvision"):
         create_backbone("timm:tiny", (3, 32, 32))
-
-
-@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
-def test_timm_itself() -> None:
-    assert create_backbone("timm-scratch:resnet18", (1, 32, 32)).features == 512
-    assert create_backbone("timm-scratch:mobilenetv3_small_100", (3, 64, 64)).features == 1024
-    with pytest.raises(UserError, match=r"set image_size to 224"):
-        create_backbone("timm-scratch:vit_tiny_patch16_224", (3, 32, 32))
-    with pytest.raises(UserError, match=r"did you mean resnet18"):
-        create_backbone("timm:resnet19", (3, 32, 32))

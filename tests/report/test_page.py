@@ -111,6 +111,12 @@ def test_the_page_of_each_kind_of_run(kind: str, runs: Runs, numbers: Numbers, t
         found = numbers[kind]["agreement"]
         assert found["of"] == "unlabelled training images"
         assert [found[f"accuracy_{name}"] for name in ("agree", "disagree", "auxiliary")] == [None] * 3
+    if kind == "vectors":  # names from the data are text and never markup
+        assert page.all("b") == []
+        assert NASTY[0] in page.words
+        assert r"x\n\x1b[2Jyy" in page.words
+        assert numbers[kind]["classes"] == list(NASTY)
+        assert environment().autoescape
     if kind == "mlp":  # a second classifier that is no flow is not called one
         assert "uncertainty of the second head" in page.words
         assert "flow" not in page.words.replace("has no flow", "").replace("The flow's space", "").replace("flow_", "")
@@ -152,16 +158,6 @@ def test_of_many_classes_those_that_differ_most_are_drawn(evidence: Any) -> None
     assert drawn["groups"]["pseudo-labels"][1] == pytest.approx([n / 430 for n in (30, 10, 20, 10)])
     assert drawn["groups"]["truth"][1] == pytest.approx([n / 427 for n in (10, 25, 10, 22)])
     assert len(drawn["counts"]) == 41
-
-
-def test_names_from_the_data_are_text_and_never_markup(runs: Runs, tmp_path: Path) -> None:
-    text = write_report(runs["vectors"], tmp_path / "page.html", device="cpu").read_text()
-    page = Page(text)
-    assert page.all("b") == []
-    assert NASTY[0] in page.words
-    assert r"x\n\x1b[2Jyy" in page.words
-    assert numbers_in(text)["classes"] == list(NASTY)
-    assert environment().autoescape
 
 
 def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
