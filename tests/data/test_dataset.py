@@ -37,21 +37,15 @@ def test_feature_vectors_are_finite(odd: float) -> None:
         Dataset(vectors, np.arange(4) % 2, ("cat", "dog"))
 
 
-@pytest.mark.parametrize(
-    ("classes", "said"),
-    [
-        (("cat", "eel", "dog"), "class 1 of data set 'pets' is 'dog' among the samples to train on, but 'eel' among"),
-        (("cat", "dog"), "class 2 of data set 'pets' is 'eel' among the samples to train on, but None among"),
-    ],
-)
-def test_training_and_test_items_have_the_same_classes(classes: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize("classes", [("cat", "eel", "dog"), ("cat", "dog")])
+def test_training_and_test_samples_have_the_same_classes(classes: tuple[str, ...]) -> None:
     """Class 1 would be predicted under another name."""
     vectors, labels = np.zeros((4, 2), np.float32), np.arange(4) % 2
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match="'pets' has other classes to test on than to train on"):
         Corpus("pets", Dataset(vectors, labels, ("cat", "dog", "eel")), Dataset(vectors, labels, classes))
 
 
-def test_training_and_test_items_have_the_same_shape() -> None:
+def test_training_and_test_samples_have_the_same_shape() -> None:
     train, test = (Dataset(np.zeros((2, 8, side, 1), np.uint8), np.arange(2), ("cat", "dog")) for side in (8, 4))
     with pytest.raises(UserError, match=r"'pets' has training inputs of shape \(1, 8, 8\), test inputs of \(1, 8, 4\)"):
         Corpus("pets", train, test)

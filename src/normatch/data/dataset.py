@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -204,12 +203,11 @@ class Corpus:
     def __post_init__(self) -> None:
         if self.test is None:
             return
-        for number, (one, other) in enumerate(zip_longest(self.train.classes, self.test.classes)):
-            if one != other:
-                raise UserError(
-                    f"class {number} of data set {self.name!r} is {one!r} among the samples to train on, but {other!r} "
-                    "among those to test on: give both the same classes in the same order"
-                )
+        if self.test.classes != self.train.classes:
+            raise UserError(
+                f"data set {self.name!r} has other classes to test on than to train on: give both the same classes in "
+                "the same order"
+            )
         if self.test.shape != self.train.shape:
             raise UserError(
                 f"data set {self.name!r} has training inputs of shape {self.train.shape}, test inputs of "

@@ -200,14 +200,14 @@ def _report(samples: _Samples) -> dict[str, Any]:
         "modes": {mode.decode(): n for mode, n in Counter(facts["mode"].tolist()).most_common()} if images else {},
         "unreadable": list(samples.bad),
         "imbalance": max(train.values()) / min(train.values()) if train else None,
-        "duplicates": [samples.at(group) for group in same],
         "near": {"bits": NEAR, "correlation": LIKE},
-        "near_duplicates": [samples.at(group) for group in near],
-        "label_conflicts": [samples.at(group) for group in same if samples.conflict(group)],
-        "near_label_conflicts": [samples.at(group) for group in near if samples.conflict(group)],
-        "leaks": [samples.at(group) for group in same if samples.leak(group)],
-        "near_leaks": [samples.at(group) for group in near if samples.leak(group)],
     }
+    for prefix, found in (("", same), ("near_", near)):
+        report |= {
+            f"{prefix}duplicates": [samples.at(group) for group in found],
+            f"{prefix}label_conflicts": [samples.at(group) for group in found if samples.conflict(group)],
+            f"{prefix}leaks": [samples.at(group) for group in found if samples.leak(group)],
+        }
     dark = describe_dark(facts)
     return report | {"remarks": [*_remarks(report), *([dark] if dark else [])]}
 

@@ -1,6 +1,8 @@
 """One image file as a uint8 array: turned upright, 8 bits per channel, transparency replaced by white."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -90,7 +92,7 @@ def fit_upright(image: "Image.Image", size: tuple[int, int], channels: Channels)
     try:
         upright = _plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
         return pixels(upright, (*size, channels))
-    except Exception as error:  # as in open_upright
+    except Exception as error:  # as of a file
         raise BadImages(
             f"cannot use an image of mode {image.mode} and size {image.size}: {reason(error)}; convert or remove it"
         ) from error
@@ -110,14 +112,11 @@ def open_upright(path: Path, form: Form) -> tuple["Image.Image", Header]:
     from PIL import ImageOps
 
     with _open(path) as image:
-        try:
-            (width, height), stored = image.size, image.mode
-            least = max(ENOUGH, 2 * form[0], 2 * form[1])
-            image.draft(None, (least, least))  # without effect on other formats
-            upright = _plain(ImageOps.exif_transpose(image), "L" if form[2] == 1 else "RGB")
-            return upright, ((height, width, stored) if _is_turned(image) else (width, height, stored))
-        except Exception as error:  # decoders raise nearly anything on a damaged file
-            raise Unreadable(path, error) from error
+        (width, height), stored = image.size, image.mode
+        least = max(ENOUGH, 2 * form[0], 2 * form[1])
+        image.draft(None, (least, least))  # without effect on other formats
+        upright = _plain(ImageOps.exif_transpose(image), "L" if form[2] == 1 else "RGB")
+        return upright, ((height, width, stored) if _is_turned(image) else (width, height, stored))
 
 
 def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
@@ -144,28 +143,26 @@ def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
 def header(path: Path) -> Header:
     """The header of an image, without decoding the pixels; of one too large to keep its size perhaps not upright."""
     with _open(path) as image:
-        try:
-            width, height = image.size
-            # Reading Exif may decode the whole file (PNG), so only where a turn matters: in larger images only the
-            # shorter side does.
-            turned = width != height and max(width, height) <= SIZES[-1] and _is_turned(image)
-            return (height, width, image.mode) if turned else (width, height, image.mode)
-        except Exception as error:  # as in open_upright
-            raise Unreadable(path, error) from error
+        width, height = image.size
+        # Reading Exif may decode the whole file (PNG), so only where a turn matters: in larger images only the
+        # shorter side does.
+        turned = width != height and max(width, height) <= SIZES[-1] and _is_turned(image)
+        return (height, width, image.mode) if turned else (width, height, image.mode)
 
 
-def _open(path: Path) -> "Image.Image":
+@contextmanager
+def _open(path: Path) -> "Iterator[Image.Image]":
+    """The image; Unreadable if it cannot be opened, or decoded in the block."""
     from PIL import Image
 
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise ValueError("not a file but a device or a pipe")  # which might never end
-        image = Image.open(path, formats=FORMATS)
-        if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
-            image.close()
-            raise ValueError(f"its {image.width:,} × {image.height:,} pixels are too many to decode safely")
-        return image
-    except Exception as error:  # as in open_upright
+        with Image.open(path, formats=FORMATS) as image:
+            if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+                raise ValueError(f"its {image.width:,} × {image.height:,} pixels are too many to decode safely")
+            yield image
+    except Exception as error:  # decoders raise nearly anything on a damaged file
         raise Unreadable(path, error) from error
 
 
