@@ -20,7 +20,7 @@ from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Loop, prepare
-from normatch.training.progress import Lines, shown
+from normatch.training.progress import Lines
 from normatch.training.runtime import Runtime
 
 
@@ -94,15 +94,13 @@ def test_a_step_that_cannot_be_captured(
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # which torch looks at after a break
-@pytest.mark.parametrize("broken", [True, False])
 def test_a_step_that_is_compiled_in_pieces_says_so(
-    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: bool
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compile_, predict = torch.compile, NorMatch.predict
 
     def in_pieces(self: NorMatch, z_weak: Tensor) -> Tensor:
-        if broken:
-            torch._dynamo.graph_break()
+        torch._dynamo.graph_break()
         return predict(self, z_weak)
 
     torch.compiler.reset()
@@ -111,8 +109,7 @@ def test_a_step_that_is_compiled_in_pieces_says_so(
     monkeypatch.setattr(normatch.training.step, "capture", lambda work: SimpleNamespace(replay=work))
     _, runtime = result(config, capture=True)
     said = capsys.readouterr().err
-    assert said.count("steps are slower than they could be: compiled in pieces (") == broken
-    assert ("pieces (User-inserted graph break" in said) == broken
+    assert said.count("steps are slower than they could be: compiled in pieces (Call to `torch._dynamo.gr") == 1
     assert runtime.capture
 
 
@@ -141,23 +138,22 @@ def first_step(config: Config) -> None:
     loop.step()
 
 
-@pytest.mark.parametrize("method", methods.names())
-def test_a_run_of_another_length_uses_the_same_code(tiny_config: Config, method: str, compiled: list[str]) -> None:
-    config = tiny_config.replace(method=method)
-    if method == "normatch":
-        config = config.replace(settings=NorMatchSettings(decide_after=0.6, adaptive=True, flow_dropout="first-epoch"))
+def test_runs_of_one_process_share_code_and_are_all_compiled(
+    tiny_config: Config, compiled: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = NorMatchSettings(decide_after=0.6, adaptive=True, flow_dropout="first-epoch")
+    config = tiny_config.replace(settings=settings)
     first_step(config)
     before = len(compiled)
     first_step(config.replace(steps=30, epoch=7, seed=3, labels=20, optim=OptimConfig(lr=0.01)))
-    assert len(compiled) == before > 0
-
-
-def test_many_runs_of_one_process_are_all_compiled(tiny_config: Config, compiled: list[str]) -> None:
-    graphs = []
-    for batch in range(2, 12):  # torch's own limit is 8
-        first_step(tiny_config.replace(method="supervised", batch=batch))
-        graphs.append(len(compiled))
-    assert graphs == [graphs[0] * runs for runs in range(1, 11)]
+    assert len(compiled) == before > 0, "of another length"
+    assert "compiled in pieces" not in capsys.readouterr().err
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for batch in (2, 3, 4):
+            first_step(tiny_config.replace(method="supervised", batch=batch))
+    added = len(compiled) - before
+    assert added > 0
+    assert added % 3 == 0, "of another batch"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), torch.OutOfMemoryError("no")])
@@ -207,14 +203,6 @@ def test_what_is_known_beforehand(tiny_config: Config, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(methods.get("normatch"), "capturable", False)
         assert because() == "method 'normatch' cannot be captured"
-
-
-def test_it_is_said_before_the_first_step(tiny_config: Config, capsys: pytest.CaptureFixture[str]) -> None:
-    job = prepare(tiny_config.replace(steps=2))
-    runtime = dataclasses.replace(job.runtime, eager_because="Triton is not installed")
-    with shown("title") as progress:
-        Loop(dataclasses.replace(job, runtime=runtime)).run(progress=progress)
-    assert capsys.readouterr().err.startswith("title  steps run eagerly: Triton is not installed\n")
 
 
 def test_compiled_code_is_kept(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

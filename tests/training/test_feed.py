@@ -16,10 +16,9 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
 from normatch.data.dataset import Selected
 from normatch.errors import UserError
-from normatch.methods import Embedding, methods
 from normatch.training import feed as feeding
 from normatch.training import prepare, train
-from normatch.training.feed import SLOTS, DeviceFeed, Draw, Feed, HostFeed, stays_on_host
+from normatch.training.feed import SLOTS, DeviceFeed, Draw, HostFeed, stays_on_host
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
@@ -161,35 +160,24 @@ def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch:
     feed.close()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_the_thread_ends_when_training_stops(error: type[BaseException], tiny_config: Config, tmp_path: Path) -> None:
+def test_the_thread_ends_when_training_stops(tiny_config: Config, tmp_path: Path) -> None:
     class Stopping(Lines):
         def __call__(self, step: int, total: int, record: Record) -> None:
             assert len(reading()) == 1
-            raise error
+            raise RuntimeError("stop")
 
-    with pytest.raises(error):
+    with pytest.raises(RuntimeError, match="stop"):
         train(tiny_config.replace(pool="host"), tmp_path / "run", progress=Stopping("stops"))
     assert reading() == []
 
 
-@pytest.mark.parametrize("method", methods.names())
-def test_a_run_is_the_same_with_either_pool(method: str, tiny_config: Config, tmp_path: Path) -> None:
-    config = tiny_config.replace(method=method, include_labelled=False, validation=0.1, steps=6)
+def test_a_run_is_the_same_with_either_pool(tiny_config: Config, tmp_path: Path) -> None:
+    config = tiny_config.replace(method="fixmatch", include_labelled=False, validation=0.1, steps=6)
     runs = [train(config.replace(pool=pool), tmp_path / pool) for pool in ("device", "host")]
     for name in ("model.safetensors", "checkpoint/step-00000006.safetensors", "predictions.csv", "split.json"):
         first, second = ((run.path / name).read_bytes() for run in runs)
         assert first == second
     assert [run.result["accuracy"] for run in runs] == [runs[0].result["accuracy"]] * 2
-
-
-def test_features_of_all_images_are_the_same_with_either_pool(tiny_config: Config) -> None:
-    seen: list[Embedding] = []
-    for pool in ("device", "host"):
-        job = prepare(tiny_config.replace(pool=pool, steps=1))
-        job.method.begin_epoch = lambda epoch, embed: seen.append(embed())  # type: ignore[method-assign]
-        Loop(job).run()
-    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
 def test_auto_keeps_images_on_the_gpu_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +235,7 @@ def test_a_captured_step_never_waits_for_the_device(pool: str, tiny_config: Conf
 def test_gpu_feeds_give_the_same_tensors_while_the_device_is_behind() -> None:
     """The host runs far ahead of a device that is kept busy: no slot may be written before it was read."""
     draws, dataset = some_draws(300, 50, 16, 7), some_items(300, images=True)
-    feeds: list[Feed] = [DeviceFeed(Pool(dataset, "cuda")), HostFeed(HostPool(dataset, "cuda"), draws)]
+    feeds: list[DeviceFeed | HostFeed] = [DeviceFeed(Pool(dataset, "cuda")), HostFeed(HostPool(dataset, "cuda"), draws)]
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
     busy = torch.rand(2048, 2048, device="cuda")
     sent = [[part.cuda() for part in positions(draws, step)] for step in range(100)]

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from normatch.errors import UserError
 from normatch.methods import Outcome, PseudoLabels
@@ -78,15 +77,6 @@ def test_curves_are_exact_whatever_the_type_of_the_weights(dtype: torch.dtype) -
     assert curves["pseudo/weight_distrusted"][1].item() == 1
 
 
-def test_curves_need_no_values() -> None:
-    """On tensors without values reading one would raise: nothing here makes the host wait."""
-    with FakeTensorMode():
-        label, weight = torch.zeros(8, dtype=torch.int64), torch.ones(8)
-        curves = pseudo_label_quality(PseudoLabels(label, weight, weight > 0, weight, None), label, classes=5)
-    assert all(total.shape == count.shape for total, count in curves.values())
-    assert curves["pseudo/classes"][0].shape == (5,)
-
-
 def outcome(**changes: Any) -> Outcome:
     """What a method may return for four unlabelled images."""
     one = torch.ones(4)
@@ -128,8 +118,10 @@ def test_what_a_method_returns_is_checked(returned: Outcome, complaint: str) -> 
         step_means(returned, total_loss(returned), torch.zeros(4, dtype=torch.int64), classes=2)
 
 
-def test_a_good_outcome_is_measured() -> None:
-    loss = total_loss(outcome(pseudo=pseudo(auxiliary=None).pseudo))
+def test_the_loss_is_the_sum_of_losses_and_all_is_measured() -> None:
+    losses = {"mine": torch.ones((), requires_grad=True), "yours": torch.full((), 2.5)}
+    loss = total_loss(outcome(losses=losses, pseudo=pseudo(auxiliary=None).pseudo))
+    assert loss.item() == 3.5
     means = step_means(outcome(), loss, torch.zeros(4, dtype=torch.int64), classes=2)
     assert {"loss", "loss/mine", "other", "pseudo/trusted"} <= means.keys()
 

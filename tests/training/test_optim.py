@@ -16,17 +16,10 @@ from torch import Tensor, nn
 from normatch.cli import main
 from normatch.config import Config
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
-from normatch.training.optim import COEFFICIENTS, ROUNDS, Optimisers, cosine, orthogonal
+from normatch.training.optim import COEFFICIENTS, ROUNDS, Optimisers, orthogonal
 from tests.training.test_wiring import stepped
 
 Matrix = NDArray[np.float64]
-
-
-@pytest.mark.parametrize("step", [0, 1, 500, 999, 1000])
-def test_cosine(step: int) -> None:
-    for angle in (0.0, 7 / 16, 0.5):
-        expected = pytest.approx(math.cos(angle * math.pi * step / 1000), rel=1e-6, abs=1e-7)
-        assert cosine(torch.tensor(step), 1000, angle).item() == expected
 
 
 def optimisers_of(groups: list[Group], optim: OptimConfig | None = None) -> Optimisers:
@@ -61,14 +54,6 @@ def test_optimisers_follow_plain_torch() -> None:
             optimiser.step()
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other)
-
-
-def test_a_group_is_clipped_as_one_vector() -> None:
-    p, q = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
-    optimisers = optimisers_of([Group([p, q], "sgd", 1.0, 0.0, clip=1.0)], OptimConfig(momentum=0.0))
-    p.grad, q.grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
-    optimisers.step(torch.tensor(0))
-    assert [*p.tolist(), *q.tolist()] == pytest.approx([-0.6, 0.0, -0.8], rel=1e-5)
 
 
 def test_a_parameter_may_get_its_first_gradient_later_than_others() -> None:
@@ -222,18 +207,17 @@ def test_rounds_take_singular_values_near_one() -> None:
     assert 0.68 < after.min() < after.max() < 1.16
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_may_stop(dtype: torch.dtype) -> None:
+def test_gradients_may_stop() -> None:
     """Momentum falls by a tenth in each step, until its squares are 0 in float32."""
-    one = torch.randn(1, 4, 9, generator=torch.Generator().manual_seed(0)).to(dtype)
+    one = torch.randn(1, 4, 9, generator=torch.Generator().manual_seed(0))
     for exponent in range(46):
         made = orthogonal(one * 10.0**-exponent)
         assert made.isfinite().all()
         assert made.abs().max() < 1.5
     weight = nn.Parameter(torch.ones(4, 1, 3, 3))
     optimisers = optimisers_of([Group([weight], "muon", 0.1, 0.0)], OptimConfig(momentum=0.9))
-    for step in range(1200):
-        weight.grad = one.float().view(4, 1, 3, 3) if step == 0 else torch.zeros_like(weight)
+    for step in range(600):
+        weight.grad = one.view(4, 1, 3, 3) if step == 0 else torch.zeros_like(weight)
         optimisers.step(torch.tensor(0))
     assert weight.isfinite().all()
     assert weight.norm().item() == pytest.approx(6, rel=1e-3)
@@ -261,17 +245,6 @@ def test_steps_follow_the_formula_wherever_weights_lie_in_memory(momentum: float
         expected = by_formula(first.reshape(len(first), -1), flat, momentum, rates)
         np.testing.assert_allclose(weight.detach().numpy().reshape(expected.shape), expected, rtol=1e-6, atol=1e-6)
         assert weight.stride() == stride
-
-
-def test_a_step_moves_a_weight_by_its_share_and_keeps_its_length() -> None:
-    weight = nn.Parameter(torch.randn(16, 8, 3, 3, dtype=torch.float64))
-    before = weight.detach().clone()
-    optimisers = optimisers_of([Group([weight], "muon", 0.01, 0.0)])
-    weight.grad = torch.randn_like(weight)
-    optimisers.step(torch.tensor(0))
-    length = before.norm().item()
-    assert weight.norm().item() == pytest.approx(length, rel=1e-12)
-    assert (weight - before).norm().item() == pytest.approx(0.01 * length, rel=0.01)
 
 
 def test_a_gradient_of_zeros_or_none_moves_nothing() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,9 @@ def run(out: Path, moment: str, pool: str = "device") -> int | None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "run"
     assert run(out, "never") == 0
+    warned = {warning["step"] for warning in json.loads((out / "warnings.json").read_text())}
+    assert len(warned) >= 2, "some to lose"
     return out
-
-
-def test_there_are_warnings_to_lose(whole: Path) -> None:
-    assert len({warning["step"] for warning in json.loads((whole / "warnings.json").read_text())}) >= 2
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
@@ -47,12 +44,7 @@ def metrics(out: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name not in TIMING} for line in lines]
 
 
-RANDOM_STEP = random.Random(2026).randrange(1, 20)
-
-
-@pytest.mark.parametrize(
-    "moment", ["step:0", f"step:{RANDOM_STEP}", "step:19", "checkpoint:2", "replaced:2", "record:5"]
-)
+@pytest.mark.parametrize("moment", ["step:0", "checkpoint:2", "replaced:2", "record:5"])
 def test_killed_and_resumed_equals_left_alone(moment: str, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run(out, moment) == -signal.SIGKILL

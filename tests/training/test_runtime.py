@@ -4,14 +4,13 @@ import ctypes
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from normatch.config import Config
-from normatch.training import checkpoint, prepare, train
+from normatch.training import prepare
 from normatch.training.runtime import LEAST_WORK, Runtime
 
 
@@ -60,27 +59,6 @@ def test_small_networks_have_one_thread_and_larger_ones_several(
     assert prepare(large.replace(method="supervised")).runtime.threads == 1, "its step has a sixteenth of the images"
 
 
-def test_a_run_stores_its_threads_and_a_resumed_one_keeps_them(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save, before = checkpoint.save, torch.get_num_threads()
-
-    def save_and_stop(*arguments: object) -> None:
-        save(*arguments)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "2")
-        patch.setattr(checkpoint, "save", save_and_stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(config.replace(threads=2), tmp_path / "run")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    run = train(config, tmp_path / "run", resume=True)
-    assert run.config.threads == 2
-    assert "2 threads" in run.result["hardware"]
-    assert torch.get_num_threads() == before
-
-
 def test_idle_threads_sleep_unless_the_user_says_otherwise() -> None:
     code = "import normatch, os; print(os.environ['OMP_WAIT_POLICY'])"
     assert printed(code) == ["PASSIVE"]
@@ -98,14 +76,13 @@ def test_the_callers_switches_are_put_back() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("precision", ["medium", "high", "highest"])
-def test_matrix_products_are_exact_in_a_run_and_as_before_after_it(precision: str) -> None:
+def test_matrix_products_are_exact_in_a_run_and_as_before_after_it() -> None:
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision("medium")
     try:
         with Runtime.of(Config(device="cpu")).scope():
             assert torch.get_float32_matmul_precision() == "highest"
-        assert torch.get_float32_matmul_precision() == precision
+        assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -6,7 +6,7 @@ replaying the records of a stopped run gives the same warnings. Each is given on
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -141,19 +141,15 @@ class Case:
         return [n / sum(self.labels) if self.skewed else 1 / len(self.labels) for n in self.labels]
 
     @property
-    def lower_rate(self) -> str:
-        return f"lower {self.rates[0]}"
-
-    @property
-    def change_alignment(self) -> str | None:
-        """Turn alignment on where it is off, unless the labels are skewed; where it is on, off if they are."""
-        if self.alignment is None or self.alignment != self.skewed:
-            return None
-        return OFF if self.alignment else "turn on --settings.alignment"
-
-    @property
-    def raise_threshold(self) -> str | None:
-        return "raise --settings.threshold" if self.threshold else None
+    def remedies(self) -> list[str | None]:
+        """Against wrong pseudo-labels, where the method has them: turn alignment on where it is off, unless the labels
+        are skewed, or off where it is on and they are; raise the threshold; lower the learning rate."""
+        change = OFF if self.alignment else "turn on --settings.alignment"
+        return [
+            change if self.alignment == self.skewed else None,
+            "raise --settings.threshold" if self.threshold else None,
+            f"lower {self.rates[0]}",
+        ]
 
 
 OFF = "turn off alignment (--settings.no-alignment)"
@@ -180,10 +176,6 @@ class History:
         """Mean of a number over the window."""
         values = [record[name] for record in self.window if record.get(name) is not None]
         return sum(values) / len(values) if values else None
-
-    @property
-    def trusted(self) -> float | None:
-        return self.mean("pseudo/trusted")
 
     @property
     def shares(self) -> list[float] | None:
@@ -256,9 +248,7 @@ def _collapse(case: Case, history: History) -> Finding | None:
     top = shares.index(max(shares))
     return (
         f"pseudo-labels name {used} of {count} classes; {shares[top]:.1%} are {case.classes[top]!r}",
-        _any_of(
-            case.change_alignment, case.raise_threshold, case.lower_rate, "label more samples of the missing classes"
-        ),
+        _any_of(*case.remedies, "label more samples of the missing classes"),
     )
 
 
@@ -276,16 +266,15 @@ def _imbalance(case: Case, history: History) -> Finding | None:
         return (
             f"{message} (of the labels {expected[most]:.1%} and {expected[least]:.1%})",
             "if the unlabelled samples are as uneven as the labels, "
-            + _any_of(OFF if case.alignment else None, rare, case.lower_rate),
+            + _any_of(OFF if case.alignment else None, rare, case.remedies[-1]),
         )
     if case.alignment:
         return message, f"if the samples themselves are imbalanced, {OFF}"
-    todo = _any_of(case.change_alignment, case.raise_threshold, case.lower_rate)
-    return message, f"if the samples themselves are balanced, {todo}; else {rare}"
+    return message, f"if the samples themselves are balanced, {_any_of(*case.remedies)}; else {rare}"
 
 
 def _never_trusted(case: Case, history: History) -> Finding | None:
-    trusted, chance = history.trusted, 1 / len(case.classes)
+    trusted, chance = history.mean("pseudo/trusted"), 1 / len(case.classes)
     if trusted is None:
         return None
     lower = "lower --settings.threshold" if case.threshold else None
@@ -298,13 +287,12 @@ def _never_trusted(case: Case, history: History) -> Finding | None:
 
 
 def _always_trusted(case: Case, history: History) -> Finding | None:
-    trusted, fitted = history.trusted, history.fitted
+    trusted, fitted = history.mean("pseudo/trusted"), history.fitted
     if trusted is None or trusted < ALWAYS or fitted is None or fitted >= FITTED:
         return None
     return (
         f"{trusted:.1%} of the pseudo-labels are trusted, but only {fitted:.0%} of the labelled samples are right",
-        f"the network has not learnt enough to be trusted: "
-        f"{_any_of(case.raise_threshold, case.lower_rate, 'check the labels')}",
+        f"the network has not learnt enough to be trusted: {_any_of(*case.remedies[1:], 'check the labels')}",
     )
 
 
@@ -314,7 +302,7 @@ def _validation_falls(case: Case, history: History) -> Finding | None:
     best = max(history.validation)
     if best - max(history.validation[-2:]) <= max(FALL, 3 * _error(best, case.validation)):
         return None
-    todo = _any_of(case.change_alignment, case.lower_rate, "train fewer --steps")
+    todo = _any_of(case.remedies[0], case.remedies[-1], "train fewer --steps")
     return (
         f"validation accuracy fell from {best:.1%} to {history.validation[-1]:.1%}",
         f"wrong pseudo-labels may be reinforcing themselves: {todo}" if case.pseudo_labels else todo,
@@ -367,11 +355,6 @@ class Diagnosis:
         if step >= self._settled and len(self.alarms) == before:
             self._judge(step, "once settled")
         return self.alarms[before:]
-
-    def replay(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Apply the rules to the lines of a stopped run's ``metrics.jsonl``."""
-        for line in lines:
-            self.see(line["step"], line)
 
     def _judge(self, step: int, judged: str) -> None:
         given = {alarm.name for alarm in self.alarms}

@@ -4,7 +4,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from normatch.data import Corpus, HostPool, Pool, Stream
 from normatch.errors import UserError
 
-__all__ = ["SLOTS", "DeviceFeed", "Draw", "Feed", "HostFeed", "stays_on_host"]
+__all__ = ["SLOTS", "DeviceFeed", "Draw", "HostFeed", "stays_on_host"]
 
 SLOTS = 4
 """Number of steps whose inputs are read ahead."""
@@ -46,8 +46,11 @@ def _free_memory(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-class Feed(Protocol):
-    """Supplies each step with its inputs."""
+class DeviceFeed:
+    """Gathers the inputs of each step from a pool on the device, inside the step."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
 
     def prepare(self, step: int) -> None:
         """Host work before ``step``; never waits for the device."""
@@ -57,25 +60,10 @@ class Feed(Protocol):
 
         ``positions`` (B,) are their positions in the pool. Only device work, suited to a CUDA graph.
         """
-
-    def close(self) -> None:
-        """Stop background work; a later step starts it again."""
-
-
-class DeviceFeed:
-    """Gathers from a pool on the device, inside the step."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    def prepare(self, step: int) -> None:
-        return
-
-    def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
         return tuple(self._pool.gather(at) for at in positions)
 
     def close(self) -> None:
-        return
+        """Stop background work; a later step starts it again."""
 
 
 class HostFeed:

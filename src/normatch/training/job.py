@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from normatch.augment import Views, check_view
 from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
-from normatch.data.dataset import Inputs, pieces
+from normatch.data.dataset import pieces
 from normatch.data.images import DEFAULT, SIZES
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
@@ -64,8 +64,8 @@ def must_have_classes(corpus: Corpus) -> None:
     """Raise UserError unless there are two classes or more."""
     classes = corpus.train.classes
     if len(classes) < 2:
-        has = f"only one class, {classes[0]!r}" if classes else "no labelled item"
-        raise UserError(f"{corpus.name} has {has}: label items of at least two classes")
+        has = f"only one class, {classes[0]!r}" if classes else "no labelled sample"
+        raise UserError(f"{corpus.name} has {has}: label samples of at least two classes")
 
 
 def with_test_set(config: Config, corpus: Corpus, begun: Run | None = None) -> Corpus:
@@ -202,22 +202,16 @@ def _model_spec(
 
 def _statistics(dataset: Dataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation of each channel or feature; a constant one has deviation 1."""
+    inputs = dataset.inputs
     if dataset.is_images:
-        # From the counts of the 256 grey levels: exact, and without a float copy of the images.
-        levels = np.arange(256.0)
-        counts = _grey_levels(dataset.inputs)
+        # From the counts of the 256 grey levels: exact, and in pieces, without a float copy of the images.
+        levels, counts = np.arange(256.0), np.zeros((inputs.shape[3], 256), dtype=np.int64)
+        for rows in pieces(inputs):
+            part = inputs[rows]
+            counts += [np.bincount(part[..., c].ravel(), minlength=256) for c in range(inputs.shape[3])]
         mean = np.array([np.average(levels, weights=n) for n in counts])
         std = np.array([np.average((levels - m) ** 2, weights=n) ** 0.5 for m, n in zip(mean, counts, strict=True)])
     else:
-        vectors = np.asarray(dataset.inputs)
+        vectors = np.asarray(inputs)
         mean, std = vectors.mean(0, dtype=np.float64), vectors.std(0, dtype=np.float64)
     return mean, np.where(std > 0, std, 1.0)
-
-
-def _grey_levels(images: Inputs) -> NDArray[np.int64]:
-    """(C, 256) counts of each level in each channel; in pieces, because bincount widens the bytes."""
-    counts = np.zeros((images.shape[3], 256), dtype=np.int64)
-    for rows in pieces(images):
-        part = images[rows]
-        counts += [np.bincount(part[..., c].ravel(), minlength=256) for c in range(images.shape[3])]
-    return counts

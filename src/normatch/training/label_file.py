@@ -51,7 +51,8 @@ def read_label_files(places: Sequence[Path], corpus: Corpus) -> Labels:
             before = found.get(at)
             if name is not None and before is not None and name != before:
                 remedy = "add a table with the right label" if found is runs else "correct one of the two"
-                raise UserError(f"{place}: {_called(corpus, at)} is {name!r} here and {before!r} in another: {remedy}")
+                sample = at if corpus.train.files is None else corpus.train.files[at]
+                raise UserError(f"{place}: {sample} is {name!r} here and {before!r} in another: {remedy}")
             found[at] = name or before
     return {at: tables.get(at) or runs.get(at) for at in sorted(runs.keys() | tables.keys())}
 
@@ -64,10 +65,6 @@ def must_be_runs_on(places: Sequence[Path], corpus: Corpus) -> None:
                 f"labelled is {place}, a run on other samples than those of {corpus.name} here: give a run on the "
                 "same data, with the same held-out samples"
             )
-
-
-def _called(corpus: Corpus, at: int) -> str:
-    return str(at) if corpus.train.files is None else str(corpus.train.files[at])
 
 
 def _read(place: Path, corpus: Corpus) -> Labels:
@@ -160,11 +157,7 @@ def _text(path: Path) -> list[int]:
         words = [row[column] if column < len(row) else "" for row in rows[1:]]
     else:
         words = [word for row in rows for cell in row for word in cell.split()]
-    return [_position(word) for word in words]
-
-
-def _position(word: str) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise ValueError(f"it has {word!r} for a position") from None
+    for word in words:
+        if not word.strip().lstrip("+-").isdecimal():
+            raise ValueError(f"it has {word!r} for a position")
+    return list(map(int, words))

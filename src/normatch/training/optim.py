@@ -103,22 +103,10 @@ class Optimisers:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore what :meth:`state` gave. Raises ValueError, and changes nothing, if it is that of other groups."""
-        found = self._assign(tensors)
-        for optimiser in self._optimisers.values():
-            optimiser.state.clear()
-        for rule, entry, p, value in found:
-            if entry == GRADIENT:
-                p.grad = value
-            else:
-                self._optimisers[rule].state[p][entry] = value
-
-    def _assign(self, tensors: dict[str, Tensor]) -> list[tuple[str, str, nn.Parameter, Tensor]]:
-        """The tensors of a state with the parameter of each, on its device."""
         own = {f"{group.rule}.{self._names[id(p)]}": p for group in self.groups for p in group.params}
         found = []
         for key, value in tensors.items():
-            rule, _, rest = key.partition(".")
-            entry, _, name = rest.partition(".")
+            rule, entry, name = key.split(".", 2)
             p = own.get(f"{rule}.{name}")
             if p is None:
                 raise ValueError(f"no parameter has the optimiser's state {key!r}")
@@ -131,7 +119,13 @@ class Optimisers:
             # Others may be missing: AdamW has no state of a parameter before its first gradient.
             if key.startswith(("sgd.momentum_buffer.", "muon.momentum_buffer.")):
                 raise ValueError(f"the optimiser's state has no {key!r}")
-        return found
+        for optimiser in self._optimisers.values():
+            optimiser.state.clear()
+        for rule, entry, p, value in found:
+            if entry == GRADIENT:
+                p.grad = value
+            else:
+                self._optimisers[rule].state[p][entry] = value
 
 
 class Muon(torch.optim.Optimizer):

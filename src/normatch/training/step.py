@@ -16,7 +16,7 @@ from normatch.errors import UserError
 from normatch.methods import Batch, Method
 from normatch.seeding import derive
 from normatch.training.ema import EMA
-from normatch.training.feed import DeviceFeed, Feed, HostFeed
+from normatch.training.feed import DeviceFeed, HostFeed
 from normatch.training.metrics import Measured, Meter, measure, step_means, total_loss
 from normatch.training.optim import Optimisers
 from normatch.training.progress import quiet
@@ -55,7 +55,7 @@ class Step:
             unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
             self._streams.append(unlabelled)
         draws = list(zip(self._streams, (split.labelled, split.unlabelled), strict=False))
-        self.feed: Feed = HostFeed(pool, draws) if isinstance(pool, HostPool) else DeviceFeed(pool)
+        self.feed = HostFeed(pool, draws) if isinstance(pool, HostPool) else DeviceFeed(pool)
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
         self._drawn: dict[int, list[Tensor]] = {}

@@ -119,7 +119,8 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                 loop.step.load(state, done)
             records = run.metrics_until(loop.step.done)
             loop.seconds = max((record["seconds"] for record in records), default=0.0)
-            loop.diagnosis.replay(records)
+            for record in records:
+                loop.diagnosis.see(record["step"], record)
             with RunRecorder(run.path, loop.step.done) as recorder, _stopped_by_signals(run) as stop:
                 loop.run(recorder, progress, run.path / "checkpoint", stop)
         except Exception as error:
