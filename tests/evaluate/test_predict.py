@@ -220,7 +220,7 @@ def test_a_cell_is_text_and_no_formula(here: Path) -> None:
     assert [row["path"] for row in rows] == [*(f"'{name}" for name in names[:6]), *names[6:]]
     for name in names:
         Path(name).write_bytes(b"")
-    assert [str(path) for path in list_manifest(Path("x.csv")).train.paths] == names, "a manifest reads them back"
+    assert [str(path) for path in list_manifest(Path("x.csv")).paths] == names, "a manifest reads them back"
 
 
 def test_a_terminal_sees_progress_and_no_escape_sequences(

@@ -126,7 +126,7 @@ def test_a_table_that_becomes_a_manifest(
     assert all(row["label"] == "" for row in rows)
     assert not any(Path(row["path"]).is_absolute() for row in rows)
     expected = [pictures / "pets" / str(row.item) for row in suggest(where, 6).rows]
-    assert [path.resolve() for path in list_manifest(Path(out)).train.paths] == [path.resolve() for path in expected]
+    assert [path.resolve() for path in list_manifest(Path(out)).paths] == [path.resolve() for path in expected]
     classes = {row["predicted"] for row in rows}
     with Image.open("next.png") as sheet:
         assert sheet.height == 8 + len(classes) * (26 + 96 + 8)  # a title, a picture and a gap for each

@@ -38,15 +38,8 @@ OF_A_RUN = ("config.json", "split.json")
 """The files that every run's folder has from the start: whoever trains inside the data's folder leaves runs there."""
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Image files and the class name of each, None where it is not known."""
-
-    paths: tuple[Path, ...]
-    names: tuple[str | None, ...]
-
-    def __add__(self, other: "Listing") -> "Listing":
-        return Listing(self.paths + other.paths, self.names + other.names)
+Listing = list[tuple[Path, str | None]]
+"""Image files, each with its class name, None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +50,16 @@ class Listings:
     root: Path
     """The data's folder, to which the names of files are relative."""
     train: Listing
-    test: Listing | None = None
+    test: Listing
 
     @property
-    def everything(self) -> Listing:
-        return self.train + self.test if self.test else self.train
+    def paths(self) -> list[Path]:
+        """All files, training files first."""
+        return [path for path, _ in self.train + self.test]
 
     @property
     def files(self) -> NDArray[np.object_]:
-        """The name of each file, training files first: its path relative to the data's folder, as a manifest has it, or
-        else absolute."""
+        """The name of each file: its path relative to the data's folder, as a manifest has it, or else absolute."""
         # Strip both spellings of the folder: a manifest may list absolute paths, while the folder is given as relative.
         given, whole = (os.path.join(root, "") for root in (self.root, os.path.abspath(self.root)))
 
@@ -76,12 +69,12 @@ class Listings:
             inside = stripped != str(path) or (self.root == Path() and not path.is_absolute())
             return stripped if inside else os.path.abspath(path)
 
-        return np.array([name(path) for path in self.everything.paths], object)
+        return np.array([name(path) for path in self.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""
-        more, known = list_unlabelled(where), set(map(os.path.abspath, self.everything.paths))
-        twice = next((path for path in more.paths if os.path.abspath(path) in known), None)
+        more, known = list_unlabelled(where), set(map(os.path.abspath, self.paths))
+        twice = next((path for path, _ in more if os.path.abspath(path) in known), None)
         if twice is not None:
             raise UserError(
                 f"unlabelled is {str(where)!r}, but {twice} is in {self.name} already: give a folder of other images"
@@ -93,17 +86,17 @@ class Listings:
 
         The classes are those of the training images, sorted by name.
         """
-        classes = tuple(sorted({label for label in self.train.names if label is not None}))
+        classes = tuple(sorted({label for _, label in self.train if label is not None}))
         if not classes:
             raise UserError(f"{self.name} has no labelled image: label a few of each class")
-        numbers = {label: i for i, label in enumerate(classes)}
-        unknown = sorted({label for label in self.everything.names if label is not None} - set(classes))
-        if unknown:
+        numbers: dict[str | None, int] = {None: UNKNOWN} | {label: i for i, label in enumerate(classes)}
+        unknown = next((label for _, label in self.test if label not in numbers), None)
+        if unknown is not None:
             raise UserError(
-                f"{self.name}: class {unknown[0]!r} has test images but no training images: add some or remove it"
+                f"{self.name}: class {unknown!r} has test images but no training images: add some or remove it"
             )
-        labels = np.array([numbers.get(label or "", UNKNOWN) for label in self.everything.names], np.int64)
-        files, training = self.files, len(self.train.paths)
+        labels = np.array([numbers[label] for _, label in self.train + self.test], np.int64)
+        files, training = self.files, len(self.train)
         train, test = (
             Dataset(np.zeros((len(labels[part]), 0), np.float32), labels[part], classes, files[part])
             for part in (slice(training), slice(training, None))
@@ -124,8 +117,8 @@ def list_corpus(where: Path) -> Listings:
     train, test = parts.get("train"), parts.get("test")
     if train is None or not _inside(train)[0]:
         # A folder "train" without subfolders is a class named "train" (railway pictures).
-        return Listings(str(where), where, list_folder(where))
-    return Listings(str(where), where, list_folder(train) + _unlabelled(where), list_folder(test) if test else None)
+        return Listings(str(where), where, list_folder(where), [])
+    return Listings(str(where), where, list_folder(train) + _unlabelled(where), list_folder(test) if test else [])
 
 
 def list_folder(where: Path) -> Listing:
@@ -136,8 +129,7 @@ def list_folder(where: Path) -> Listing:
             f"{where / images[0]} lies in no class folder: move it to {where / '<class>'} or, without a label, "
             f"to {where / UNLABELLED[0]}"
         )
-    paths: list[Path] = []
-    names: list[str] = []
+    listing: Listing = []
     for name in folders:
         if name.lower() in UNLABELLED:
             continue
@@ -153,10 +145,9 @@ def list_folder(where: Path) -> Listing:
             )
         if not images:
             raise UserError(f"no images in {folder}{_only(folder)}: put there {FORMATS} files, or remove it")
-        paths += [folder / image for image in images]
-        names += [name] * len(images)
-    listing = Listing(tuple(paths), tuple(names)) + _unlabelled(where)
-    if not listing.paths:
+        listing += [(folder / image, name) for image in images]
+    listing += _unlabelled(where)
+    if not listing:
         example = where / "cat" / "1.png"
         raise UserError(f"no images in {where}: put them in a folder for each class, such as {example} ({FORMATS})")
     return listing
@@ -185,8 +176,7 @@ def list_unlabelled(where: Path) -> Listing:
             f"unlabelled is {str(where)!r}: no such folder; give a folder of images with --unlabeled, its new place if "
             "it has moved"
         )
-    images = find_images([where])
-    return Listing(tuple(images), (None,) * len(images))
+    return [(image, None) for image in find_images([where])]
 
 
 def read_listings(
@@ -201,7 +191,7 @@ def read_listings(
     """Decode listed images, all to one size."""
     outline = listings.outline()
     decoded = decode_all(
-        listings.everything.paths,
+        listings.paths,
         size=image_size,
         channels=channels,
         largest=largest,
@@ -268,8 +258,7 @@ def _unlabelled(where: Path) -> Listing:
     # At any depth: without labels, subfolders cannot be mistaken for classes. Case is ignored: "Unlabeled" is hardly
     # the name of a class.
     folders = [name for name in _inside(where)[0] if name.lower() in UNLABELLED]
-    images = [image for name in folders for image in _deep_images(where / name)]
-    return Listing(tuple(images), (None,) * len(images))
+    return [(image, None) for name in folders for image in _deep_images(where / name)]
 
 
 def _deep_images(where: Path) -> list[Path]:

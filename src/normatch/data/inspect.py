@@ -137,13 +137,13 @@ def _next(report: dict[str, Any], unlabelled: Path | None) -> str:
 
 
 def _from_files(listings: Listings, reading: Reading) -> _Samples:
-    everything = listings.everything
-    decoded = decode_all(everything.paths, on_bad="skip", cache=reading.open_cache(), progress=reading.progress)
+    listed = listings.train + listings.test
+    decoded = decode_all(listings.paths, on_bad="skip", cache=reading.open_cache(), progress=reading.progress)
     kept = decoded.kept.tolist()
     return _Samples(
-        [str(everything.paths[i]) for i in kept],
-        [everything.names[i] for i in kept],
-        decoded.kept >= len(listings.train.paths),
+        [str(listed[i][0]) for i in kept],
+        [listed[i][1] for i in kept],
+        decoded.kept >= len(listings.train),
         decoded.images,
         decoded.facts,
         decoded.bad,

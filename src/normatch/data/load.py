@@ -95,7 +95,7 @@ def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> li
     """
     folders = [Path(listings.name)] if listings and Path(listings.name).is_dir() else []
     folders += [unlabelled.expanduser()] if unlabelled else []
-    return find_ignored(folders, listings.everything.paths if listings else find_images(folders))
+    return find_ignored(folders, listings.paths if listings else find_images(folders))
 
 
 def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
@@ -135,7 +135,7 @@ def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> C
     if not train.is_images:
         raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")
     channels, height, width = train.shape
-    paths = list_unlabelled(where).paths
+    paths = [path for path, _ in list_unlabelled(where)]
     decoded = decode_all(
         paths,
         size=(height, width),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from normatch.data.dataset import MISSING
-from normatch.data.folder import UNLABELLED, Listing, Listings
+from normatch.data.folder import UNLABELLED, Listings
 from normatch.data.images import OnBad
 from normatch.errors import UserError, reason
 from normatch.text import read_cell
@@ -49,11 +49,8 @@ def is_manifest(path: Path) -> bool:
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
     """The images and labels that ``path`` lists; paths in it are relative to its folder."""
     rows = _read(path, ("path", "label"), on_bad)
-    train, test = (
-        Listing(tuple(image for image, _, part in rows if part == wanted), tuple(n for _, n, p in rows if p == wanted))
-        for wanted in PARTS
-    )
-    return Listings(str(path), path.parent, train, test if test.paths else None)
+    train, test = ([(image, label) for image, label, part in rows if part == wanted] for wanted in PARTS)
+    return Listings(str(path), path.parent, train, test)
 
 
 def list_paths(path: Path, on_bad: OnBad = "stop") -> list[Path]:

@@ -97,12 +97,12 @@ def _manifest(path: Path, corpus: Corpus) -> Labels:
             f"with the column {COLUMN} or one a line"
         )
     listed = list_manifest(path)
-    if listed.test is not None:
+    if listed.test:
         raise UserError(f"{path} lists test images: leave them out, its labels are to be learnt")
     root = os.path.abspath(folder_of(corpus.name))
     places, in_data = _places(train.files, root), corpus.labels_of_data
     found: Labels = {}
-    for file, name in zip(listed.train.paths, listed.train.names, strict=True):
+    for file, name in listed.train:
         if name is None:
             continue
         at = next((places[place] for place in _spellings(file) if place in places), None)

@@ -35,7 +35,7 @@ def _read(where: Path, reading: Reading = DEFAULT) -> Corpus:
             remedy=f"put folders train/<class>/ and test/<class>/ of images there, see {HOME}",
         )
     train = list_folder(where / "train")
-    positions = {(path.name, name): i for i, (path, name) in enumerate(zip(train.paths, train.names, strict=True))}
+    positions = {(path.name, name): i for i, (path, name) in enumerate(train)}
     folds = tuple(_fold(file, positions) for file in _label_files(where))
     listings = Listings("mini-imagenet", where, train, list_folder(where / "test"))
     return replace(read_listings(listings, image_size=SIDE, channels=3, reading=reading), folds=folds)
