@@ -130,17 +130,7 @@ def test_a_captured_graph_makes_the_same_views(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("pad", -1),
-        ("ops", -1),
-        ("max_strength", 1),
-        ("max_strength", 11),
-        ("cutout", 1.5),
-        ("cutout", float("nan")),
-        ("noise", float("inf")),
-        ("mix", 0.6),
-        ("mask", 1.1),
-    ],
+    [("pad", -1), ("ops", -1), ("max_strength", 11), ("cutout", float("nan")), ("noise", float("inf")), ("mix", 0.6)],
 )
 def test_config_out_of_range_names_field_value_and_range(field: str, value: Any) -> None:
     with pytest.raises(UserError, match=rf"{field} is {value}: allowed is "):

@@ -143,7 +143,6 @@ def test_dropout_is_on_in_the_first_epoch_only_or_always(when: str, expected: li
         ({"stop_gradient": False, "passes": "shared"}, "stop_gradient"),
         ({"num_weight": -1.0}, "num_weight"),
         ({"flow_layers": 0}, "flow_layers"),
-        ({"decide_after": 0.0}, "decide_after is 0.0: give a share"),
         ({"decide_after": 1.5}, "decide_after is 1.5: give a share"),
     ],
 )

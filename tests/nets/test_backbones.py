@@ -84,17 +84,13 @@ def test_every_size_from_8_to_256_has_a_backbone() -> None:
 
 
 def test_the_error_names_what_fits() -> None:
-    with pytest.raises(UserError) as caught:
+    small = r"'wrn-28-2' does not take samples of shape \(1, 8, 8\), only images .*; choose quick-resnet .*small-wide$"
+    with pytest.raises(UserError, match=small):
         create_backbone("wrn-28-2", (1, 8, 8))
-    assert str(caught.value) == (
-        "backbone 'wrn-28-2' does not take samples of shape (1, 8, 8), only images (C, H, W) of 1 or 3 channels "
-        "with sides of 16 to 64 pixels; choose quick-resnet or quick-resnet-wide or small-wide"
-    )
     with pytest.raises(UserError, match=r"only images .*; choose linear or mlp"):
         create_backbone("resnet-18", (64,))
     with pytest.raises(UserError, match=r"only feature vectors .*; no backbone takes it: resize the images"):
         create_backbone("mlp", (3, 4000, 4000))
-
     with pytest.raises(UserError, match=r"no backbone takes samples of shape \(3, 4, 4\): resize them"):
         suitable_backbone((3, 4, 4))
     with pytest.raises(UserError, match=r"unknown backbone 'wrn-28-3'.*did you mean 'wrn-28-"):

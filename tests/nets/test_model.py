@@ -168,14 +168,10 @@ def test_a_damaged_description_is_named(content: str, copy: Path) -> None:
     ("field", "value"),
     [
         ("shape", [1, 8, "x"]),
-        ("classes", [1, 2]),
-        ("backbone", 4),
-        ("head", None),
         ("head", {"kind": "tree"}),
         ("auxiliary", [{"layers": 1.5}]),
-        ("temperature", "hot"),
         ("temperature", 0),
-        ("unheard", 1),
+        ("x", 1),
     ],
 )
 def test_a_description_of_other_types_is_named(field: str, value: object, copy: Path) -> None:
