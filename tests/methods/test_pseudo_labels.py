@@ -15,6 +15,7 @@ from normatch.methods.parts.pseudo_labels import (
     consensus_weights,
     labelled_loss,
     pseudo_loss,
+    threshold_weights,
 )
 from tests.conftest import make_batch, make_method
 
@@ -127,6 +128,9 @@ def test_consensus_equals_numpy(classifiers: int) -> None:
 
 
 def test_fixmatch_trusts_what_reaches_its_threshold() -> None:
+    p = torch.tensor([[0.95, 0.05], [0.94, 0.06], [0.02, 0.98]], dtype=torch.float64)
+    assert threshold_weights(p, 0.95).tolist() == [1, 0, 1]
+
     def fixmatch(threshold: float) -> Method:
         torch.manual_seed(0)
         return make_method("fixmatch", threshold=threshold).eval()
