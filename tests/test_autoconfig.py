@@ -371,8 +371,8 @@ def test_remarks_on_the_data_are_those_of_inspect(edit: Any, remark: str, tmp_pa
     ("changes", "said"),
     [
         ({"labels": 3}, "labels is 3: give a multiple of the 2 classes"),
-        ({"labels": 20}, "but 10 are needed: label more, or set"),
-        ({"test_share": 0.9}, "but 1 is needed: label more, or set"),
+        ({"labels": 20}, "but needs 10: label more, ask"),
+        ({"test_share": 0.9}, "but needs 1: label more, ask"),
         ({"image_size": 100_000}, "no backbone takes"),
         ({"image_size": 1000, "backbone": "small-wide"}, "image_size is 1000, but backbone 'small-wide' takes only"),
     ],

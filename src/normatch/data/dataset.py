@@ -83,8 +83,6 @@ class Selected:
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        if copy is False:
-            raise ValueError("selected rows cannot become an array without a copy")
         return self[:].astype(dtype or self.dtype, copy=False)
 
     def at(self, positions: NDArray[np.int64]) -> "Selected":

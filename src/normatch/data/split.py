@@ -145,13 +145,11 @@ def _draw(members: Mapping[str, Indices], labels: int | None, seed: int) -> Indi
     each = None if labels is None else labels // len(members)
     for c, (name, own) in enumerate(members.items()):
         if len(own) < (each or 1):
-            left = counted(len(own), "labelled sample") if len(own) else "no labelled sample"
-            fewer = ", or ask for fewer with --labels" if each else ""
             # Classes without names are called by their numbers.
             gap = ", or number the classes without gaps" if not len(own) and name == str(c) else ""
             raise UserError(
-                f"class {name!r} has {left} left to train on, but {each or 1} {'are' if (each or 1) > 1 else 'is'} "
-                f"needed: label more, or set aside fewer with a smaller --test-share or --validation{fewer}{gap}"
+                f"class {name!r} has {counted(len(own), 'labelled sample')} left to train on, but needs {each or 1}: "
+                f"label more, ask for fewer with --labels, or set aside fewer with --test-share or --validation{gap}"
             )
     drawn = [own[permutation(len(own), seed, "split", c)[:each]] for c, own in enumerate(members.values())]
     return np.sort(np.concatenate(drawn))

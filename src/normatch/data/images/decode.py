@@ -64,7 +64,7 @@ ENOUGH = 2 * SIZES[-1]
 """Pixels of the shorter side that a large JPEG keeps at least when it is decoded at reduced size."""
 
 STRIP = 1 << 24
-"""Pixels of a scaled picture above which only its middle is scaled: a strip one pixel high has gigabytes of them."""
+"""Pixels of a scaled picture above which it is refused: a strip one pixel high has gigabytes of them."""
 
 ORIENTATION, QUARTERS = 0x0112, (5, 6, 7, 8)
 """The Exif tag for the orientation, and its values for quarter turns, which swap width and height."""
@@ -130,14 +130,11 @@ def fit(image: "Image.Image", rows: int, columns: int) -> "Image.Image":
         return image
     scale = max(columns / image.width, rows / image.height)
     width, height = max(columns, round(image.width * scale)), max(rows, round(image.height * scale))
+    if width * height > STRIP:
+        raise ValueError(f"its {image.width:,} × {image.height:,} pixels are too long a strip")
     left, top = (width - columns) // 2, (height - rows) // 2
-    right, bottom = left + columns, top + rows
-    if width * height <= STRIP:
-        return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, right, bottom))
-    # Not for all pictures: Pillow keeps a box in single precision, so some pixels differ by one level.
-    across, down = image.width / width, image.height / height
-    middle = left * across, top * down, min(right * across, image.width), min(bottom * down, image.height)
-    return image.resize((columns, rows), Image.Resampling.BILINEAR, box=middle)
+    scaled = image.resize((width, height), Image.Resampling.BILINEAR)
+    return scaled.crop((left, top, left + columns, top + rows))
 
 
 def header(path: Path) -> Header:

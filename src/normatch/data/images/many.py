@@ -204,7 +204,7 @@ def _attempts(paths: Sequence[Path], form: Form | None, ahead: int = 64) -> Gene
             return facts_of(image, seen), pixels(image, form)
         except Unreadable as error:
             return error
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # of scaling
             return Unreadable(path, error)
 
     # Pillow warns of odd metadata. Filters are the whole process's: this one is for the threads, and stays.
