@@ -153,6 +153,7 @@ def test_counts_as_published(tmp_path: Path) -> None:
         ({"fine_labels": [100] * 500}, "labels run from 100 to 100: they must lie between 0 and 99"),
         ({"fine_labels": ["cat"] * 500}, "train: invalid literal"),
     ],
+    ids=["pixels", "class", "word"],
 )
 def test_cifar_of_other_content(tmp_path: Path, bad: dict[str, object], expected: str) -> None:
     meta = {"fine_label_names": [str(i) for i in range(100)]}
@@ -161,6 +162,9 @@ def test_cifar_of_other_content(tmp_path: Path, bad: dict[str, object], expected
     for name, content in {"meta": meta, "train": good | bad, "test": test}.items():
         (tmp_path / name).write_bytes(python2_pickle(content))
     with pytest.raises(UserError, match=expected):
+        HUNDRED(tmp_path)
+    (tmp_path / "meta").write_bytes(python2_pickle({}))
+    with pytest.raises(UserError, match="meta: it lacks 'fine_label_names'"):
         HUNDRED(tmp_path)
 
 

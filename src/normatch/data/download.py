@@ -63,7 +63,8 @@ def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
         request = urllib.request.Request(archive.url, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             done = here if response.status == http.HTTPStatus.PARTIAL_CONTENT else 0
-            total = archive.size if response.length is None else done + response.length
+            length = response.headers.get("Content-Length")
+            total = archive.size if length is None else done + int(length)
             with part.open("ab" if done else "wb") as file:
                 progress(archive.name, done, total)
                 while (archive.size is None or done <= archive.size) and (chunk := response.read(CHUNK)):

@@ -113,8 +113,9 @@ def reading_original(place: Path | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        why = f"it lacks {error}" if isinstance(error, KeyError) else reason(error)
         raise UserError(
-            f"cannot read {place}: {reason(error)}; it is truncated, damaged or not the original: get it again"
+            f"cannot read {place}: {why}; it is truncated, damaged or not the original: get it again"
         ) from error
 
 

@@ -56,8 +56,8 @@ def read_cifar(form: Cifar, where: Path, _reading: Reading = DEFAULT) -> Corpus:
                 read = _pickled_records if layout is form.python else _binary_records
                 records[batch] = read(form, member, form.counts[batch])
     *train, test = (records[batch] for batch in form.counts)
-    classes = tuple(map(_text, names))
     with reading_original(where):
+        classes = tuple(map(_text, names))
         return Corpus(form.name, _dataset(train, classes), _dataset([test], classes))
 
 
