@@ -12,10 +12,10 @@ from PIL import Image
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Pool
+from normatch.data import Dataset, Pool
 from normatch.methods.normatch import NorMatch
 from normatch.recipes import recipes
-from normatch.training import Job, Loop, prepare
+from normatch.training import Loop, prepare
 from normatch.training import bench as bench_module
 from normatch.training.bench import _typical, bench, describe, pace
 
@@ -41,24 +41,6 @@ def test_any_recipe_is_timed_without_its_data(name: str, change: dict[str, Any])
     for words in ("steps/s", "1.00 GB", "(not captured)", "not captured: x y"):
         assert words in text
     assert "(5.0 to 5.0 in 1 repeat)" in describe(report | {"repeats": [5.0]})
-
-
-def test_memory_is_freed_before_the_pool_is_chosen(monkeypatch: pytest.MonkeyPatch, tiny_config: Config) -> None:
-    class Enough(Exception):
-        pass
-
-    order: list[str] = []
-
-    def prepared(config: Config, corpus: Corpus) -> Job:
-        order.append("prepare")
-        raise Enough
-
-    monkeypatch.setattr(bench_module, "device_of", lambda name: torch.device("cuda"), raising=False)
-    monkeypatch.setattr(bench_module, "_clear_gpu", lambda: order.append("clear"))
-    monkeypatch.setattr(bench_module, "prepare", prepared)
-    with pytest.raises(Enough):
-        bench(tiny_config)
-    assert order == ["clear", "prepare"]
 
 
 def test_the_verb_compares_two_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,6 +205,13 @@ def test_what_is_known_beforehand(tiny_config: Config, monkeypatch: pytest.Monke
         assert because() == "method 'normatch' cannot be captured"
 
 
+def test_it_is_said_before_the_first_step(tiny_config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    job = prepare(tiny_config.replace(steps=2))
+    runtime = dataclasses.replace(job.runtime, eager_because="Triton is not installed")
+    Loop(dataclasses.replace(job, runtime=runtime)).run(progress=Lines("title"))
+    assert capsys.readouterr().err.startswith("title  steps run eagerly: Triton is not installed\n")
+
+
 def test_compiled_code_is_kept(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "TORCHINDUCTOR_CACHE_DIR"
     environment: dict[str, str] = {}

@@ -108,36 +108,6 @@ def test_a_loaded_state_lies_in_memory_as_its_parameters_do() -> None:
     assert sum(tensor.shape == p.shape for tensor in loaded.values()) == 4  # momentum, two moments, a gradient
 
 
-def test_a_state_returns_to_its_parameters_in_whatever_order_they_are_grouped() -> None:
-    params = [nn.Parameter(torch.full((2,), float(i))) for i in range(4)]
-    names = {id(p): f"p{i}" for i, p in enumerate(params)}
-
-    def grouped(order: list[int]) -> Optimisers:
-        groups = [Group([params[i]], "sgd" if i < 2 else "adamw", 0.1, 0.0) for i in order]
-        return Optimisers(groups, names, OptimConfig(), 10, torch.device("cpu"))
-
-    optimisers = grouped([0, 1, 2, 3])
-    for p in params[:3]:  # the last has no gradient yet
-        p.grad = p.detach() + 1
-    optimisers.step(torch.tensor(0))
-    saved = {name: tensor.clone() for name, tensor in optimisers.state().items()}
-    assert set(saved) == {
-        *("sgd.momentum_buffer.p0", "sgd.momentum_buffer.p1"),
-        *("adamw.step.p2", "adamw.exp_avg.p2", "adamw.exp_avg_sq.p2"),
-    }
-    other = grouped([3, 1, 2, 0])
-    other.load(saved)
-    torch.testing.assert_close(dict(sorted(other.state().items())), dict(sorted(saved.items())), rtol=0, atol=0)
-    ended = []
-    for each in (optimisers, other):
-        with torch.no_grad():
-            for i, p in enumerate(params):
-                p.copy_(torch.full((2,), float(i)))
-        each.step(torch.tensor(1))
-        ended.append([p.tolist() for p in params])
-    assert ended[0] == ended[1]
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

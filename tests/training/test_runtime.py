@@ -106,7 +106,7 @@ def test_a_precision_set_for_one_library_alone_is_put_back() -> None:
 )
 def test_memory_stays_with_a_run_and_goes_back_to_the_system_after_it() -> None:
     """In a process of its own: what else lives in this one decides where its heap ends."""
-    anew, kept, freed, after = map(
+    anew, kept, freed = map(
         int,
         printed("""
 import resource
@@ -130,12 +130,7 @@ with _kept_memory():
     del held
     within = resident()
 print(within - resident())
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(200):
-    torch.ones(250_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """),
     )
     assert kept < anew / 10
     assert freed > 50 * 1024**2
-    assert after < 10_000  # of 48,800 if each block were mapped anew

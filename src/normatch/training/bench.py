@@ -66,9 +66,7 @@ def bench(
     with _stepping(job) as loop:
         step = loop.step
         step.progress = progress
-        for _ in range(WARM_UP):
-            step()
-        _wait(step.runtime)
+        _seconds_of(step, WARM_UP, step.runtime)
         ready = time.perf_counter() - start
         once = _seconds_of(step, 3, step.runtime)
         count = max(5, round(seconds / once))
@@ -154,19 +152,14 @@ def _stepping(job: Job) -> Iterator[Loop]:
 
 
 def _seconds_of(action: Callable[[], object], count: int, runtime: Runtime) -> float:
-    """Seconds of one of ``count`` calls."""
-    _wait(runtime)
+    """Seconds of one of ``count`` calls, until the device has done all that they gave it."""
+    wait: Callable[[], object] = torch.cuda.synchronize if runtime.on_gpu else lambda: None
+    wait()
     start = time.perf_counter()
     for _ in range(count):
         action()
-    _wait(runtime)
+    wait()
     return (time.perf_counter() - start) / count
-
-
-def _wait(runtime: Runtime) -> None:
-    """Until the device has done all that it was given."""
-    if runtime.on_gpu:
-        torch.cuda.synchronize()
 
 
 def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
@@ -246,9 +239,7 @@ def pace(job: Job, seconds: float = 3.0) -> Pace:
 def _measured(job: Job, seconds: float) -> Pace:
     begin = time.perf_counter()
     with _stepping(job) as loop:
-        for _ in range(1 + (WARM_UP if job.runtime.capture else 1)):
-            loop.step()
-        _wait(job.runtime)
+        _seconds_of(loop.step, 1 + (WARM_UP if job.runtime.capture else 1), job.runtime)
         start = time.perf_counter() - begin
         step = _typical(lambda count: _seconds_of(loop.step, count, job.runtime), seconds)
         evaluation = _seconds_of(loop.evaluate, 1, job.runtime) + _seconds_of(
