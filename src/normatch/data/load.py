@@ -58,20 +58,10 @@ def load_corpus(
 def find_listings(data: str, on_bad: OnBad = "stop", unlabelled: Path | None = None) -> Listings | None:
     """The image files of a folder or a CSV file, and those of the folder ``unlabelled``; None if ``data`` is a named
     data set or an ``.npz``."""
-    listings = _list(data, on_bad)
-    return listings.with_unlabelled(unlabelled.expanduser()) if listings and unlabelled else listings
-
-
-def _list(data: str, on_bad: OnBad) -> Listings | None:
     if data in sources:
         return None
-    if not data.strip():
-        # An empty path would be the working directory: most likely a variable of the shell is not set.
-        raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
-    path = Path(data).expanduser()
-    if path.is_dir():
-        return list_corpus(path)
-    if not path.exists():
+    path, kind = Path(data).expanduser(), Path(data).suffix.lower()
+    if data.strip() and not path.exists():
         where = f"data is {data!r}: no such folder or file"
         if path.name != data:  # a path, perhaps the absolute one stored with a run
             raise UserError(f"{where}; check the path or, if it has moved, give its new place with --data")
@@ -80,11 +70,13 @@ def _list(data: str, on_bad: OnBad) -> Listings | None:
         raise UserError(
             f"{where}, and no data set of that name (there are {', '.join(sources.names())}); {FROM_A_PLUG_IN}{hint}"
         )
-    kind = path.suffix.lower()
-    # Not a pipe, which might never end.
-    if kind not in (".csv", ".npz") or not path.is_file():
+    # Not an empty path, most likely a variable of the shell that is not set; not a pipe, which might never end.
+    if not data.strip() or not (path.is_dir() or (path.is_file() and kind in (".csv", ".npz"))):
         raise UserError(f"data is {data!r}: give a folder of images, a .csv file or an .npz file")
-    return list_manifest(path, on_bad) if kind == ".csv" else None
+    if path.is_file() and kind == ".npz":
+        return None
+    listings = list_corpus(path) if path.is_dir() else list_manifest(path, on_bad)
+    return listings.with_unlabelled(unlabelled.expanduser()) if unlabelled else listings
 
 
 def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> list[str]:
