@@ -74,7 +74,8 @@ def test_the_parsers_message_is_kept(capsys: pytest.CaptureFixture[str]) -> None
         (["train", "--steps", "1e4"], ["--steps", "'1e4'"]),
         (["train", "--minutes", "10m"], ["--minutes", "10m", "FLOAT"]),
         (["train", "--settings.consensus", "max"], ["--settings.consensus", "'max'", "'min', 'drop'"]),
-        (["predict"], ["Folder of the run."]),
+        (["predict"], ["RUN is missing (Folder of the run); see"]),
+        (["data", "get"], ["NAME is missing (The data set: see"]),
     ):
         message = error_of(capsys, *argv)
         assert all(part in message for part in parts), message

@@ -105,7 +105,7 @@ def test_a_change_of_a_sealed_file_shows(tmp_path: Path) -> None:
     write_sealed(path, {"steps": 100, "data": "caf\udce9"})
     assert read_sealed(path)["data"] == "caf\udce9"
     path.write_text(path.read_text().replace("100", "101"))
-    with pytest.raises(ValueError, match="its sha256 is another"):
+    with pytest.raises(ValueError, match="its sha256 is of other content"):
         read_sealed(path)
     content = json.loads(path.read_text())
     del content["sha256"]

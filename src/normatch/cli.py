@@ -125,6 +125,8 @@ def _message(frame: str) -> str:
     paragraphs = [
         " ".join(group) for text, group in itertools.groupby(lines, lambda line: bool(line.strip("─-"))) if text
     ]
+    if missing := re.match(r"Missing from [^:]*: (\S+) (.*?)\.? \(required\)", paragraphs[0]):
+        return f"{missing[1]} is missing ({missing[2]})"
     meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
     return paragraphs[0].rstrip(".") + (f"; did you mean {meant[1]}?" if meant else "")
 
@@ -383,6 +385,7 @@ class DataOptions:
 DataFlags = Annotated[DataOptions, tyro.conf.arg(name="")]
 AS_TRAINED = DataOptions()
 RunFolder = Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+Name = Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
 
 
 def _eval(
@@ -564,7 +567,7 @@ def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"
         _say("\n".join(aligned(rows)))
 
 
-def _data_get(name: Positional[str], root: Path | None = None) -> None:
+def _data_get(name: Name, root: Path | None = None) -> None:
     """Download a data set from its own site, check it, and keep it where training looks for it.
 
     Args:
@@ -627,7 +630,7 @@ def _data_cache(clear: bool = False) -> None:
 
 
 def _reproduce(
-    name: Positional[str],
+    name: Name,
     steps: int | None = None,
     seeds: tuple[int, ...] = (0, 1, 2),
     only: tuple[str, ...] = (),

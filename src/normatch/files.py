@@ -128,7 +128,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     content = read_object(path)
     seal = content.pop(SEAL, None)
     if seal not in (None, _seal(content)):
-        raise ValueError(f"it was changed: its {SEAL} is another; leave that out if the change was on purpose")
+        raise ValueError(f"it was changed: its {SEAL} is of other content; after a change on purpose, remove that line")
     return content
 
 

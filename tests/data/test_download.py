@@ -2,6 +2,7 @@
 
 import hashlib
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -171,6 +172,14 @@ def test_nothing_is_published_about_the_file(server: Server, tmp_path: Path) -> 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:
     assert "cannot download http://[: " in complaint(source("http://["), tmp_path)
+    assert "cannot download nothing://x: unknown url type: nothing; try" in complaint(source("nothing://x"), tmp_path)
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/thing"
+        assert f"cannot download {url}: Connection refused; try again" in complaint(source(url), tmp_path)
 
 
 def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
@@ -191,8 +200,8 @@ def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
 def test_not_found(server: Server, tmp_path: Path) -> None:
     url = server.url.replace("thing", "other")
     message = complaint(source(url), tmp_path)
-    assert "HTTP status 404" in message
-    assert f"fetch {url} by hand and put it in {tmp_path / 'thing'}" in message
+    assert f"cannot download {url}: HTTP status 404" in message
+    assert f"fetch it by hand and put it in {tmp_path / 'thing'}" in message
 
 
 def test_nothing_to_download(tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ def test_names_that_are_not_text_do_no_harm(run: str, here: Path, monkeypatch: p
     ("words", "says"),
     [
         ("wide.npy", "wide.npy: images are uint8 of shape (3, 8, 9)"),
-        ("nowhere.png", "no such file or folder: nowhere.png"),
+        ("nowhere.png", "nowhere.png is no file or folder: check the path"),
         ("empty", "no images in empty"),
         ("", "nothing to predict"),
         ("images.npy images.npy", "one array at a time"),

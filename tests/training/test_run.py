@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_the_data_is_read(
             "config.json",
             '"seed": 0',
             '"seed": 1',
-            r"config\.json cannot be read \(it was changed: its sha256 is another",
+            r"config\.json cannot be read \(it was changed: its sha256 is of other content",
         ),
         ("split.json", '"labelled": [', '"labelled": [0,', r"split\.json cannot be read \(it was changed: its sha256"),
         ("config.json", "{", "[" * 200_000, r"config\.json cannot be read \(it is nested too deeply"),

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,24 +256,27 @@ def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
     Loop(prepare(config.replace(method="supervised"), few)).run()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "moment", "saved"),
+    [(signal.SIGTERM, "__call__", 5), (signal.SIGINT, "__call__", 5), (signal.SIGINT, "__init__", 1)],
+)
 def test_a_signal_saves_the_run_which_resumes_as_if_left_alone(
-    number: signal.Signals, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, moment: str, saved: int, finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
-    step = Step.__call__
+    original = getattr(Step, moment)
 
-    def stopping(self: Step) -> None:
-        if self.done == 4:
+    def stopping(self: Step, *args: Any, **options: Any) -> None:
+        if moment == "__init__" or self.done == 4:
             signal.raise_signal(number)
-        step(self)
+        original(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", stopping)
+        patch.setattr(Step, moment, stopping)
         with pytest.raises(KeyboardInterrupt, match=r"^continue with normatch train --out .*run --resume$"):
             train(finished.config, tmp_path / "run")
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
-    assert checkpoint.newest_step(tmp_path / "run" / "checkpoint") == 5, "where none is due"
+    assert checkpoint.newest_step(tmp_path / "run" / "checkpoint") == saved, "where none is due"
     run = train(finished.config, tmp_path / "run", resume=True)
     for name in ("model.safetensors", "predictions.csv"):
         assert (run.path / name).read_bytes() == (finished.path / name).read_bytes()

@@ -58,7 +58,7 @@ def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
     """Complete the partial file ``part``, resuming at its end if the server supports that."""
     here = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "normatch"} | ({"Range": f"bytes={here}-"} if here else {})
-    by_hand = f"try again, or fetch {archive.url} by hand and put it in {part.parent}"
+    by_hand = f"try again, or fetch it by hand and put it in {part.parent}"
     try:
         request = urllib.request.Request(archive.url, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
@@ -79,7 +79,9 @@ def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
             f"cannot download {archive.url}: HTTP status {error.code} ({error.reason}); {by_hand}"
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last for an address that is none
-        raise UserError(f"cannot download {archive.url}: {reason(error)}; {by_hand}") from error
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        why = reason(cause) if isinstance(cause, BaseException) else cause
+        raise UserError(f"cannot download {archive.url}: {why}; {by_hand}") from error
     if archive.size is not None and done > archive.size:
         part.unlink()
         raise UserError(

@@ -165,7 +165,7 @@ def find_images(places: Iterable[Path]) -> list[Path]:
         elif place.is_file():
             found.append(place)
         else:
-            raise UserError(f"no such file or folder: {place}")
+            raise UserError(f"{place} is no file or folder: check the path")
     return found
 
 

@@ -125,7 +125,7 @@ def _images(place: Path, on_bad: OnBad) -> list[Path]:
 def _read(path: Path) -> NDArray[Any]:
     """The array of a file; of a ``.npy`` file a memory map."""
     if not path.is_file():
-        raise UserError(f"no such file or folder: {path}")
+        raise UserError(f"{path} is no file or folder: check the path")
     if path.suffix.lower() == ".npz":
         with open_npz(path) as content:
             rows: NDArray[Any] = content[find_inputs(path, content.files)]

@@ -5,7 +5,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,25 +111,28 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
     the next attempt.
     """
     loop = None
-    with job.runtime.scope():
-        try:
-            loop = Loop(job)
-            if saved is not None:
-                done, state = saved
-                loop.step.load(state, done)
-            records = run.metrics_until(loop.step.done)
-            loop.seconds = max((record["seconds"] for record in records), default=0.0)
-            for record in records:
-                loop.diagnosis.see(record["step"], record)
-            with RunRecorder(run.path, loop.step.done) as recorder, _stopped_by_signals(run) as stop:
-                loop.run(recorder, progress, run.path / "checkpoint", stop)
-        except Exception as error:
-            if new and (loop is None or not loop.step.done):
-                shutil.rmtree(run.path, ignore_errors=True)
-            if (remedy := _remedy(error, job.config)) is not None:
-                raise UserError(remedy) from error
-            raise
-        _finish(run, loop)
+    with ExitStack() as signals:
+        stop = signals.enter_context(_stopped_by_signals(run))  # before the scope, which imports for a second or two
+        with job.runtime.scope():
+            try:
+                loop = Loop(job)
+                if saved is not None:
+                    done, state = saved
+                    loop.step.load(state, done)
+                records = run.metrics_until(loop.step.done)
+                loop.seconds = max((record["seconds"] for record in records), default=0.0)
+                for record in records:
+                    loop.diagnosis.see(record["step"], record)
+                with RunRecorder(run.path, loop.step.done) as recorder:
+                    loop.run(recorder, progress, run.path / "checkpoint", stop)
+            except Exception as error:
+                if new and (loop is None or not loop.step.done):
+                    shutil.rmtree(run.path, ignore_errors=True)
+                if (remedy := _remedy(error, job.config)) is not None:
+                    raise UserError(remedy) from error
+                raise
+            signals.close()
+            _finish(run, loop)
 
 
 @contextmanager

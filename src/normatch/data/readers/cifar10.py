@@ -148,7 +148,7 @@ sources.add(
     "cifar10",
     Source(
         name="cifar10",
-        summary="50,000 + 10,000 colour photographs of 10 kinds of things",
+        summary="50,000 + 10,000 colour photographs in 10 classes",
         classes=10,
         shape=(3, 32, 32),
         read=partial(read_cifar, FORM),

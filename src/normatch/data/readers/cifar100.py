@@ -39,7 +39,7 @@ sources.add(
     "cifar100",
     Source(
         name="cifar100",
-        summary="50,000 + 10,000 colour photographs of 100 kinds of things",
+        summary="50,000 + 10,000 colour photographs in 100 classes",
         classes=100,
         shape=(3, 32, 32),
         read=partial(read_cifar, FORM),

@@ -26,7 +26,7 @@ sources.add(
     "fashion-mnist",
     Source(
         name="fashion-mnist",
-        summary="60,000 + 10,000 grey pictures of 10 kinds of clothes",
+        summary="60,000 + 10,000 grey pictures of clothes in 10 classes",
         classes=10,
         shape=(1, 28, 28),
         read=partial(read_idx_corpus, "fashion-mnist", CLASSES, ARCHIVES),

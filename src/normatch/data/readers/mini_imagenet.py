@@ -67,7 +67,7 @@ sources.add(
     "mini-imagenet",
     Source(
         name="mini-imagenet",
-        summary="50,000 + 10,000 colour photographs of 100 kinds of things, with predefined folds; from your own files",
+        summary="50,000 + 10,000 colour photographs in 100 classes, with predefined folds; from your own files",
         classes=100,
         shape=(3, SIDE, SIDE),
         read=_read,

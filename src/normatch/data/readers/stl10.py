@@ -87,7 +87,7 @@ sources.add(
     "stl10",
     Source(
         name="stl10",
-        summary="5,000 + 100,000 unlabelled + 8,000 colour photographs of 10 kinds of things, with 10 predefined folds",
+        summary="5,000 + 100,000 unlabelled + 8,000 colour photographs in 10 classes, with 10 predefined folds",
         classes=10,
         shape=(3, SIDE, SIDE),
         read=read_stl10,
