@@ -20,7 +20,7 @@ SOURCES = sorted((Path(normatch.__file__).parent).rglob("*.py"))
         ("from normatch.cli import main; main(['--help'])", {"torch", "numpy"}),
         (
             "import normatch; normatch.train, normatch.load, normatch.NormalizingFlowClassifier(8, 3)",
-            {"torchvision", "timm", "sklearn", "scipy", "PIL", "rich", "tensorboard", "tyro", "sympy"},
+            {"torchvision", "timm", "sklearn", "scipy", "PIL", "tensorboard", "tyro", "sympy"},
         ),
     ],
 )
