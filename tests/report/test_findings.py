@@ -94,7 +94,7 @@ def test_head_and_flow_are_compared_on_the_same_samples(evidence: Any) -> None:
 
 
 def test_balance_counts_unlabelled_samples(runs: Runs, numbers: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them, or a random sample of a larger number, which is told."""
+    """All of them, or a random sample of a larger number, which is said."""
     run = Run.open(runs["normatch"])
     found, truth = numbers["normatch"]["balance"], prepare(run.config).corpus.train.labels[run.split.unlabelled]
     assert found["truth"] == np.bincount(truth, minlength=10).tolist()

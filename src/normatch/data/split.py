@@ -214,7 +214,7 @@ def describe_ratio(counts: Collection[int]) -> str:
 
 
 def describe_skew(counts: Mapping[str, int]) -> str | None:
-    """A remark on classes that differ by the factor :data:`SKEWED` or more, by chance or not; None if they do not.
+    """A remark on classes that differ by the factor :data:`SKEWED` or more, at random or not; None if they do not.
 
     >>> describe_skew({"cat": 12, "dog": 3})
     'classes are 4.0 : 1: cat has 12 labelled samples, dog 3'

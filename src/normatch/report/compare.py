@@ -36,7 +36,7 @@ MOST_PAIRED = 6
 """Most configs of which all pairs are compared; of more, each is compared with the best."""
 
 MOST_DRAWN = 30
-"""Most configs whose curves are drawn: more cannot be told apart."""
+"""Most configs whose curves are drawn: more cannot be distinguished."""
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def _finish(run: Run, loop: Loop) -> None:
         "seed": loop.config.seed,
         "labels": len(labelled),
         "labels_by_class": label_counts(corpus.train, labelled),
-        # Of all training items, also those whose labels the run did not use: Run.how_to_test needs them.
+        # Of all training samples, also those whose labels the run did not use: Run.how_to_test needs them.
         "label_counts": label_counts(corpus.train),
         "skipped": list(corpus.skipped),
         "steps": loop.step.done,

@@ -37,7 +37,7 @@ CLEARLY = 2
 """A pixel counts as brighter than its neighbour beyond this many grey levels; less may be compression noise."""
 
 DARK = 64
-"""Pictures of 16 bits all of whose thumbnails are below this level of 256 use at most 14 of the bits."""
+"""16-bit images whose thumbnails all stay below this level of 256 use at most 14 of their bits."""
 
 NEAR = 3
 """Most bits of 64 in which the hashes of images that look alike differ."""
