@@ -25,12 +25,9 @@ from normatch.significance import mcnemar, mean_interval, wilson_interval
 from normatch.text import aligned, counted
 from normatch.training.predictions import HeldOutPredictions
 from normatch.training.run import Run
-from normatch.training.train import MAY_DIFFER
+from normatch.training.train import REPETITION
 
 __all__ = ["Comparison", "Difference", "Group", "RunRow", "compare", "describe", "tables", "write_comparison"]
-
-NO_SETTINGS = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
-"""Config fields that make no other experiment: its repetition, where it is computed, and what it writes."""
 
 MOST_PAIRED = 6
 """Most configs of which all pairs are compared; of more, each is compared with the best."""
@@ -103,7 +100,7 @@ class _Member:
         self.name, self.run = name, Run.open(path)
         self.config, self.result = _resolved(self.run.config), self.run.result
         fields = flat(to_json(self.config))
-        self.settings = {field: value for field, value in fields.items() if field not in NO_SETTINGS}
+        self.settings = {field: value for field, value in fields.items() if field not in REPETITION}
 
     @property
     def accuracy(self) -> float:

@@ -19,12 +19,9 @@ from normatch.significance import mean_interval
 from normatch.training.diagnostics import NOT_FINITE
 from normatch.training.run import Run
 from normatch.training.runtime import Runtime
-from normatch.training.train import MAY_DIFFER
+from normatch.training.train import REPETITION
 
 __all__ = ["Result", "Table", "Verdict", "diverged", "read_result", "setting", "verdict", "write_result"]
-
-FREE = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
-"""Config fields in which results of the same cell may differ: the seed, where a run is trained, how often it logs."""
 
 MOST_POINTS = 300
 """Most points of a stored curve."""
@@ -68,8 +65,8 @@ class Result:
 
 
 def setting(config: Config) -> str:
-    """The config without the fields that may differ (FREE): equal for results of the same cell."""
-    return repr({name: value for name, value in to_json(config).items() if name not in FREE})
+    """The config without the fields that may differ in repetitions of it: equal for results of the same cell."""
+    return repr({name: value for name, value in to_json(config).items() if name not in REPETITION})
 
 
 def diverged(run: Run) -> str | None:

@@ -28,10 +28,13 @@ from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
 from normatch.training.run import SCORES, Run, RunRecorder
 
-__all__ = ["MAY_DIFFER", "run_folder", "train", "with_absolute_paths"]
+__all__ = ["REPETITION", "run_folder", "train", "with_absolute_paths"]
 
 MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
+
+REPETITION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
+"""Config fields in which repetitions of one experiment may differ: also the labels drawn, and how often a run logs."""
 
 PLACES = {"data", "unlabelled"}
 """Config fields that a run may change until it is finished: the data, which must be the same, may have moved."""
