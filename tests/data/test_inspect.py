@@ -43,12 +43,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def members(groups: list[list[dict[str, str]]]) -> list[set[str]]:
-    return [{"/".join(Path(member["item"]).parts[-3:]) for member in group} for group in groups]
+    return [{"/".join(Path(member["sample"]).parts[-3:]) for member in group} for group in groups]
 
 
 def test_counts_sizes_and_modes(folder: Path) -> None:
     report = inspect(str(folder))
-    assert (report["items"], report["labelled"], report["unlabelled"], report["test"]) == (20, 10, 5, 5)
+    assert (report["samples"], report["labelled"], report["unlabelled"], report["test"]) == (20, 10, 5, 5)
     assert report["classes"] == [{"name": "cat", "train": 7, "test": 4}, {"name": "dog", "train": 3, "test": 1}]
     assert report["sizes"] == {"smallest": [100, 100], "largest": [100, 100], "median_side": 100.0}
     assert report["modes"] == {"RGB": 14, "RGBA": 4, "L": 2}
@@ -170,13 +170,13 @@ def test_names_on_the_sheet_are_no_boxes(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_other_kinds_of_data(tmp_path: Path) -> None:
     report = inspect("digits")
-    assert (report["items"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})
+    assert (report["samples"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})
     assert "no unlabelled samples" in report["remarks"][0]
     x = np.random.default_rng(0).normal(size=(9, 4))
     x[8] = x[0]
     np.savez(tmp_path / "x.npz", x=x, y=np.array([0] * 7 + [-1, 1]))
     report = inspect(str(tmp_path / "x.npz"))
-    assert [[member["item"] for member in group] for group in report["label_conflicts"]] == [["train[0]", "train[8]"]]
+    assert [[member["sample"] for member in group] for group in report["label_conflicts"]] == [["train[0]", "train[8]"]]
     assert (report["sizes"], report["near_duplicates"]) == (None, [])
     assert "classes are 7.0 : 1" in report["remarks"][0]
     with pytest.raises(UserError, match="feature vectors"):
@@ -196,7 +196,7 @@ def test_a_manifest_and_unlabelled_pictures_elsewhere(folder: Path, tmp_path: Pa
 
 def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "inspect", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["items"] == 20
+    assert json.loads(capsys.readouterr().out)["samples"] == 20
     assert main(["data", "inspect", str(folder), "--no-cache"]) == 0
     assert "look alike" in capsys.readouterr().out
 

@@ -97,7 +97,7 @@ def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "test.npz", x_test=images, y_test=np.arange(4))
     for name in ("a.npy", "a.npz", "one.npz", "keras.npz", "test.npz"):
         items = find_samples([tmp_path / name], [], SHAPE)
-        assert (items.column, len(items)) == ("item", 4)
+        assert (items.column, len(items)) == ("sample", 4)
         np.testing.assert_array_equal(next(items.batches(9))[1], images)
     folder = pictures[0].parent
     assert len(find_samples([folder, pictures[0]], [], SHAPE)) == 6

@@ -47,7 +47,7 @@ def test_batches_change_nothing(batch: int) -> None:
     assert flow_p is not None
     assert density is not None
     rows = model.label(IMAGES, batch)
-    assert [row.item for row in rows] == list(range(23))
+    assert [row.sample for row in rows] == list(range(23))
     assert [row.label for row in rows] == [CLASSES[k] for k in p.argmax(1)] == model.predict(IMAGES, batch)
     assert [row.flow_label for row in rows] == [CLASSES[k] for k in flow_p.argmax(1)]
     np.testing.assert_allclose([row.probability for row in rows], p.amax(1), atol=1e-6)
@@ -94,7 +94,7 @@ def test_files_arrays_and_images_of_pillow_are_alike(tmp_path: Path) -> None:
         np.testing.assert_array_equal(model.predict_proba(same), expected)
     assert model.predict(str(paths[3])) == model.predict(IMAGES[3:4])
     paths[5].write_text("<html>")
-    assert [row.item for row in model.label(paths, 4, on_bad="skip")] == [str(p) for p in paths if p != paths[5]]
+    assert [row.sample for row in model.label(paths, 4, on_bad="skip")] == [str(p) for p in paths if p != paths[5]]
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "1", "I;16"])
@@ -120,7 +120,7 @@ def test_nothing_is_predicted_of_nothing(run: str, here: Path) -> None:
     np.save("none.npy", IMAGES[:0])
     for suffix in ("csv", "parquet"):
         assert main(["predict", run, "none.npy", "--out", f"none.{suffix}"]) == 0
-    assert Path("none.csv").read_text().startswith("item,label,")
+    assert Path("none.csv").read_text().startswith("sample,label,")
     assert pyarrow.parquet.read_table("none.parquet").num_rows == 0
 
 
@@ -183,7 +183,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 
 def test_csv_and_parquet_say_the_same(run: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict, "ROW_GROUP", 4)  # so that there are several
-    for inputs, column in (("pictures", "path"), ("images.npy", "item")):
+    for inputs, column in (("pictures", "path"), ("images.npy", "sample")):
         for suffix in ("csv", "parquet"):
             assert main(["predict", run, inputs, "--out", f"{column}.{suffix}", "--batch", "3"]) == 0
         rows, stored = read(f"{column}.csv"), pyarrow.parquet.read_table(f"{column}.parquet")
@@ -246,7 +246,7 @@ def test_a_model_without_an_auxiliary_flow_has_fewer_columns(
     save_model(model.model, here, temperature=1.5)
     assert main(["predict", ".", "features.npy"]) == 0
     said = capsys.readouterr()
-    assert said.out.splitlines()[0] == f"item,label,probability{columns}"
+    assert said.out.splitlines()[0] == f"sample,label,probability{columns}"
     assert len(said.out.splitlines()) == 9
     assert said.err == "8 predictions calibrated by temperature 1.50: standard output\n"
     assert main(["predict", ".", "features.npy", "--no-calibrated"]) == 0

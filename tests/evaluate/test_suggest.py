@@ -81,7 +81,7 @@ def added(name: str) -> dict[str, str]:
 
 def test_they_are_unlabelled_training_samples(run: Run) -> None:
     found = suggest(run.path, 15, device="cpu")
-    samples = [row.item for row in found.rows]
+    samples = [row.sample for row in found.rows]
     assert len(set(samples)) == 15
     free = set(run.split.unlabelled.tolist()) - set(run.split.labelled.tolist())
     assert set(samples) <= free
@@ -125,7 +125,7 @@ def test_a_table_that_becomes_a_manifest(
     assert list(rows[0]) == ["path", "label", "predicted", "probability", "cluster_size", "uncertainty"]
     assert all(row["label"] == "" for row in rows)
     assert not any(Path(row["path"]).is_absolute() for row in rows)
-    expected = [pictures / "pets" / str(row.item) for row in suggest(where, 6).rows]
+    expected = [pictures / "pets" / str(row.sample) for row in suggest(where, 6).rows]
     assert [path.resolve() for path in list_manifest(Path(out)).paths] == [path.resolve() for path in expected]
     classes = {row["predicted"] for row in rows}
     with Image.open("next.png") as sheet:
@@ -140,7 +140,7 @@ def test_many_of_one_class_have_several_rows_of_the_sheet(run: Run, monkeypatch:
     assert max(map(len, pictures)) == 2
     assert [title[0] for title in titles] == sorted(title[0] for title in titles)
     samples = [int(sample) for title in titles for sample in title[4:].split(", ")]
-    assert sorted(samples) == sorted(int(row.item) for row in found.rows)
+    assert sorted(samples) == sorted(int(row.sample) for row in found.rows)
 
 
 def test_suggestions_in_parquet(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_standard_output_has_the_table_alone(run: Run, capsys: pytest.CaptureFix
     assert main(["suggest", str(run.path), "--labels", "3", "--device", "cpu"]) == 0
     shown = capsys.readouterr()
     heading, *rows = shown.out.splitlines()
-    assert heading == "item,predicted,probability,cluster_size,uncertainty"
+    assert heading == "sample,predicted,probability,cluster_size,uncertainty"
     assert len(rows) == 3
     assert shown.err.endswith("without one: standard output\n")
 
@@ -179,7 +179,7 @@ def test_where_labels_are_known_the_next_run_is_a_command(
     assert program == "normatch"
     assert main(argv) == 0
     first, second = Run.open(Path("run")), Run.open(Path("run-10"))
-    suggested = [int(row["item"]) for row in read_table("next.csv")]
+    suggested = [int(row["sample"]) for row in read_table("next.csv")]
     assert second.split.labelled.tolist() == sorted([*first.split.labelled.tolist(), *suggested])
     changed = {"data": second.config.data, "labelled": second.config.labelled, "labels": 10}
     assert second.config == first.config.replace(**changed)

@@ -35,7 +35,7 @@ def test_every_kind_of_file_names_the_same_positions(
     (folder / "lines.txt").write_text("\n".join(map(str, positions)))
     (folder / "one line").write_text(", ".join(map(str, positions)) + "\n")
     with (folder / "table.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("Item", "guess"), *((at, "seven, or one") for at in positions)])
+        csv.writer(file).writerows([("Sample", "guess"), *((at, "seven, or one") for at in positions)])
     for name in ("a.npy", "lines.txt", "one line", "table.csv"):
         assert read_label_files([folder / name], ARRAYS) == dict.fromkeys(sorted(positions.tolist()))
 
@@ -50,9 +50,9 @@ def test_places_count_together_and_each_sample_once(first: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("x.csv", b"item,guess\n3,cat\nfour,dog\n", r"x.csv', which cannot be read \(it has 'four' for a position\)"),
-        ("x.csv", b"item\n\n", "names no sample"),
-        ("x.csv", b"guess,item\ncat\n", "it has '' for a position"),
+        ("x.csv", b"sample,guess\n3,cat\nfour,dog\n", r"x.csv', which cannot be read \(it has 'four' for a position\)"),
+        ("x.csv", b"sample\n\n", "names no sample"),
+        ("x.csv", b"guess,sample\ncat\n", "it has '' for a position"),
         ("x.csv", b"path,label\n1.png,\n", r"x.csv', a table of files, but arrays has none: give positions"),
         ("x.txt", b"", "x.txt names no sample: give whole numbers, one a line"),
         ("x.txt", b"1\n-2\n", "x.txt has position -2: positions begin with 0"),

@@ -49,7 +49,7 @@ def test_a_finished_run_has_its_files(finished: Run) -> None:
     assert {"hardware", "versions", "date", "seed", "method"} <= set(result)
     assert set(result["labels_by_class"].values()) == {4}
     assert sum(result["label_counts"].values()) == 1437, "also labels that it did not use"
-    assert list(read_table(finished.path / "predictions.csv")[0]) == ["item", "label", "probability", "truth"]
+    assert list(read_table(finished.path / "predictions.csv")[0]) == ["sample", "label", "probability", "truth"]
     assert set(json.loads((finished.path / "split.json").read_text())) == {
         *("sha256", "digest", "labelled", "unlabelled", "validation")
     }
@@ -236,8 +236,8 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
         corpus = prepare(changed).corpus
         assert corpus.test is not None
         rows = read_table(run.path / "predictions.csv")
-        assert list(rows[0]) == ["item", "file", "label", "probability", "truth"]
-        assert [row["item"] for row in rows] == [str(i) for i in range(6)]
+        assert list(rows[0]) == ["sample", "file", "label", "probability", "truth"]
+        assert [row["sample"] for row in rows] == [str(i) for i in range(6)]
         for row, image in zip(rows, np.asarray(corpus.test.inputs), strict=True):
             assert row["truth"] == row["file"].removeprefix(prefix)[:3]
             np.testing.assert_array_equal(image, pixels[listed.index(row["file"].removeprefix(prefix))])

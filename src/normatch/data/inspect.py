@@ -54,7 +54,7 @@ class _Samples:
 
     def at(self, group: list[int]) -> list[dict[str, Any]]:
         return [
-            {"item": self.places[i], "label": self.labels[i], "set": "test" if self.testing[i] else "train"}
+            {"sample": self.places[i], "label": self.labels[i], "set": "test" if self.testing[i] else "train"}
             for i in group
         ]
 
@@ -100,7 +100,7 @@ def inspect(
 def describe(report: dict[str, Any]) -> str:
     """The report as text: what there is, what may be wrong, and the next command."""
     lines = [
-        f"{report['data']}: {counted(report['items'], 'sample')}, {report['labelled']:,} labelled in "
+        f"{report['data']}: {counted(report['samples'], 'sample')}, {report['labelled']:,} labelled in "
         f"{counted(len(report['classes']), 'class', 'classes')}, {report['unlabelled']:,} unlabelled, "
         f"{report['test']:,} test"
     ]
@@ -191,7 +191,7 @@ def _report(samples: _Samples) -> dict[str, Any]:
     ]
     images = samples.inputs.ndim == 4
     report: dict[str, Any] = {
-        "items": len(samples.places),
+        "samples": len(samples.places),
         "labelled": sum(train.values()),
         "unlabelled": unlabelled,
         "test": sum(test.values()),
@@ -268,5 +268,5 @@ def _named(title: str, entries: Sequence[str]) -> list[str]:
 
 
 def _members(group: list[dict[str, Any]]) -> str:
-    named = ", ".join(f"{member['item']} ({member['label'] or 'unlabelled'})" for member in group[:SHOWN])
+    named = ", ".join(f"{member['sample']} ({member['label'] or 'unlabelled'})" for member in group[:SHOWN])
     return named + (f" and {len(group) - SHOWN:,} more" if len(group) > SHOWN else "")

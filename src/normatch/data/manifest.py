@@ -35,7 +35,7 @@ Row = tuple[Path, str | None, str]
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether ``path`` is a table of files, though perhaps none that can be read, and not of positions (``item``)."""
+    """Whether ``path`` is a table of files, though perhaps none that can be read."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
     try:
@@ -43,7 +43,7 @@ def is_manifest(path: Path) -> bool:
             columns = [name.strip(' "').lower() for name in re.split("[,;\t]", file.readline().strip())]
     except OSError:
         return False
-    return "path" in columns and "item" not in columns
+    return "path" in columns
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:

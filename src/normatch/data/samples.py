@@ -53,7 +53,7 @@ class Files:
 class Rows:
     """The rows of an array: uint8 images (N, H, W[, C]) or finite feature vectors (N, D). ``where`` names its file."""
 
-    column = "item"
+    column = "sample"
 
     def __init__(self, array: Inputs, shape: Shape, where: str = "") -> None:
         self._array, self._where = array, f"{where}: " if where else ""

@@ -51,7 +51,7 @@ class Prediction(NamedTuple):
     The last four fields are None if the model has no flow; of these, only the density is there if its flow is its head.
     """
 
-    item: str | int
+    sample: str | int
     """Its path, or its row in the array."""
     label: str
     """The most probable class."""
@@ -95,7 +95,7 @@ class Predictor:
         """The fields of its predictions that are not None for every sample."""
         auxiliary = ("flow_label", "flow_probability", "agree") if self.model.has_auxiliary_flow else ()
         density = ("flow_log_density",) if self.model.flow is not None else ()
-        return ("item", "label", "probability", *auxiliary, *density)
+        return ("sample", "label", "probability", *auxiliary, *density)
 
     def predict_proba(self, inputs: Inputs, batch: int | None = None) -> NDArray[np.float32]:
         """(N, K) probabilities of each class."""
@@ -277,7 +277,7 @@ def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
     pa, pq = _pyarrow()
     texts = dict.fromkeys(("path", "label", "flow_label", "predicted"), pa.string())
-    types = texts | {"item": pa.int64(), "cluster_size": pa.int64(), "agree": pa.bool_()}
+    types = texts | {"sample": pa.int64(), "cluster_size": pa.int64(), "agree": pa.bool_()}
     schema = pa.schema([(name, types.get(name, pa.float32())) for name in columns])
     waiting: list[Sequence[Any]] = []
 

@@ -39,7 +39,7 @@ STARTS, FEW = 4, 200
 class Suggestion(NamedTuple):
     """A sample to label, and what the run predicts for it."""
 
-    item: str | int
+    sample: str | int
     """Its file, as :attr:`normatch.data.Dataset.files` has it, or else its position among the training samples."""
     predicted: str
     """The class that the run predicts."""
@@ -66,7 +66,7 @@ class Suggestions:
             alike = [place for place, row in enumerate(self.rows) if row.predicted == name]
             for start in range(0, len(alike), ACROSS):
                 places = alike[start : start + ACROSS]
-                files = ", ".join(Path(str(self.rows[place].item)).name for place in places)
+                files = ", ".join(Path(str(self.rows[place].sample)).name for place in places)
                 yield f"{name}?  {files}", self.samples.inputs[places]
 
 
@@ -174,9 +174,9 @@ def suggest_to(
     run, of_files = Run.open(path), found.samples.files is not None
     moved: Moved = how.get("moved", STAYED)
     config = moved.applied_to(run.config)
-    with table(out, [*(["path", "label"] if of_files else ["item"]), *Suggestion._fields[1:]]) as write:
+    with table(out, [*(["path", "label"] if of_files else ["sample"]), *Suggestion._fields[1:]]) as write:
         if of_files:
-            places = (_seen_from(out, folder_of(config.data) / str(row.item)) for row in found.rows)
+            places = (_seen_from(out, folder_of(config.data) / str(row.sample)) for row in found.rows)
             write([(place, "", *row[1:]) for place, row in zip(places, found.rows, strict=True)])
         else:
             write(found.rows)

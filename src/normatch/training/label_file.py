@@ -21,7 +21,7 @@ __all__ = ["must_be_runs_on", "read_label_files", "with_labels"]
 Labels = dict[int, str | None]
 """Positions among the training samples, each with the class that it is given; None where it is that of the data."""
 
-COLUMN = "item"
+COLUMN = "sample"
 """The column of positions in a table of ``normatch suggest``."""
 
 REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}, or of files with path and label"
@@ -41,7 +41,7 @@ def read_label_files(places: Sequence[Path], corpus: Corpus) -> Labels:
     """What all places name together of the training samples of ``corpus``.
 
     A place is the folder of an earlier run, whose labels count; a table of files and labels (a manifest), which
-    corrects those of runs; or positions: a table with the column ``item``, a text file or an .npy file.
+    corrects those of runs; or positions: a table with the column ``sample``, a text file or an .npy file.
     """
     runs: Labels = {}
     tables: Labels = {}
