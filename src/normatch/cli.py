@@ -511,7 +511,7 @@ def _report(
         page = write_report(run, out, **how, force=force, tell=tell)
     _say(str(page))
     for step in next_steps(Run.open(run)):
-        tell(f"next: {step.command}")
+        tell(f"next: {step['command']}")
 
 
 def _compare(

@@ -90,14 +90,16 @@ def test_reliability_draws_bars_of_bins_that_have_samples() -> None:
 
 def test_latents_keep_one_scale_for_both_axes() -> None:
     points = [(0.0, 0.0), (10.0, 0.0), (0.0, 4.0)]
-    centres = [*points[:2], *[None] * 10]
-    root = parse(charts.latent_chart(points, [0, 1, 11], [5, 6, 7], centres, points * 4, [1.0] * 12, ["c"] * 12))
+    found = {"points": points, "labels": [0, 1, 11], "samples": [5, 6, 7], "centres": [*points[:2], *[None] * 10]}
+    root = parse(charts.latent_chart(found | {"means": points * 4, "scales": [1.0] * 12}, ["c"] * 12))
     marks = [p.get("transform", "") for p in root.iter("path") if p.get("class") == "point"]
     (ax, ay), (bx, by), (cx, cy) = (map(float, re.findall(r"-?[\d.]+", mark)) for mark in marks)
     assert (bx - ax) / 10 == pytest.approx((ay - cy) / 4, abs=0.05)
     assert (ay, ax) == (by, cx)
     assert values(root, "circle", "r")[0] == pytest.approx((bx - ax) / 10, abs=0.1)
-    parse(charts.latent_chart([(1.0, 1.0)] * 3, [0, 0, 0], [1, 2, 3], [(1.0, 1.0)], [(1.0, 1.0)], [1.0], ["a"]))
+    one = [(1.0, 1.0)]
+    same = {"points": one, "labels": [0], "samples": [1], "centres": one, "means": one, "scales": [1.0]}
+    parse(charts.latent_chart(same, ["a"]))
 
 
 def test_bars_are_as_long_as_their_shares() -> None:

@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 
 from normatch.cli import main
-from normatch.files import read_sealed
 from normatch.report import compare, describe, write_comparison
 from normatch.report.compare import Difference, tables
 from tests.report.conftest import Edited, Runs
@@ -27,19 +26,15 @@ def correct(run: Path) -> list[bool]:
 
 
 @pytest.fixture
-def seeds(runs: Runs, tmp_path: Path) -> Seeds:
+def seeds(edited: Edited) -> Seeds:
     """Copies of a run that claim other seeds, machines and accuracies."""
 
-    def make(kind: str, name: str, accuracies: list[float], first: int = 0, share: float = 0.2) -> list[Path]:
+    def make(kind: str, name: str, accuracies: list[float], first: int = 0, **config: object) -> list[Path]:
         made = []
         for seed, accuracy in enumerate(accuracies, first):
-            copy = Path(shutil.copytree(runs[kind], tmp_path / f"{name}-seed{seed}"))
-            for file, fields in (
-                ("config.json", {"seed": seed, "name": f"{name}{seed}", "pool": "host", "test_share": share}),
-                ("result.json", {"seed": seed, "accuracy": accuracy}),
-            ):
-                (copy / file).write_text(json.dumps(read_sealed(copy / file) | fields))
-            made.append(copy)
+            changed = {"seed": seed, "name": f"{name}{seed}", "pool": "host"} | config
+            result = {"seed": seed, "accuracy": accuracy}
+            made.append(edited(kind, f"{name}-seed{seed}", config=changed, result=result))
         return made
 
     return make
@@ -93,11 +88,7 @@ def test_single_runs_are_compared_sample_by_sample(runs: Runs) -> None:
 
 
 def test_many_configs_are_compared_with_the_best(seeds: Seeds, tmp_path: Path) -> None:
-    paths = [seeds("supervised", f"run{i}", [0.5 + 0.01 * (i * 5 % 8)])[0] for i in range(8)]
-    for i, path in enumerate(paths):
-        config = read_sealed(path / "config.json")
-        (path / "config.json").write_text(json.dumps(config | {"ratio": i + 1}))
-    found = compare(paths)
+    found = compare([seeds("supervised", f"run{i}", [0.5 + 0.01 * (i * 5 % 8)], ratio=i + 1)[0] for i in range(8)])
     others = [f"run{i}-seed0" for i in range(8) if i != 3]
     assert [(d.first, d.second) for d in found.differences] == [("run3-seed0", other) for other in others]
     page = Page(write_comparison(found, tmp_path / "page.html").read_text())
@@ -128,8 +119,8 @@ def test_runs_that_saw_other_samples_are_not_compared(other: str, why: str, runs
 def test_other_test_samples_of_the_same_classes_are_not_paired(field: str, edited: Edited) -> None:
     """As after a label more in a folder, or an array written anew, with as many samples of each class."""
     same, other = ({field: {"test": [name, "3.png"]} if field == "files" else name} for name in ("1.png", "2.png"))
-    before, again = (edited(kind, kind, "split.json", **same) for kind in ("normatch", "fixmatch"))
-    after = edited("supervised", "after", "split.json", **other)
+    before, again = (edited(kind, kind, split=same) for kind in ("normatch", "fixmatch"))
+    after = edited("supervised", "after", split=other)
     assert [d.p is None for d in compare([before, again, after]).differences] == [False, True, True]
 
 
@@ -140,7 +131,7 @@ def test_one_place_may_have_several_names(
     monkeypatch.chdir(data.parent)
     (tmp_path / "link").symlink_to(data.parent)
     places = (data.name, str(tmp_path / "link" / data.name), f"../{data.parent.name}/{data.name}")
-    copies = [edited("vectors", str(i), "config.json", data=place) for i, place in enumerate(places)]
+    copies = [edited("vectors", str(i), config={"data": place}) for i, place in enumerate(places)]
     found = compare([runs["vectors"], *copies])
     assert found.same_data
     assert len(found.groups) == 1

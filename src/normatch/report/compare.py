@@ -1,6 +1,7 @@
 """Compare finished runs from their folders: runs that differ only by seed are repetitions of one config."""
 
 import os
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from normatch.evaluate.held_out import read_held_out
 from normatch.files import must_be_free
 from normatch.methods.base import Settings
 from normatch.nets.model import read_spec
-from normatch.report.charts import COLORS, IntervalRow, Series, beginning
+from normatch.report.charts import COLORS, IntervalRow, Series
 from normatch.report.findings import curves_of
 from normatch.report.page import render, share, write_page
 from normatch.significance import mcnemar, mean_interval, wilson_interval
@@ -29,11 +30,10 @@ from normatch.training.train import REPETITION
 
 __all__ = ["Comparison", "Difference", "Group", "RunRow", "compare", "describe", "tables", "write_comparison"]
 
+Interval = tuple[float, float]
+
 MOST_PAIRED = 6
 """Most configs of which all pairs are compared; of more, each is compared with the best."""
-
-MOST_DRAWN = 30
-"""Most configs whose curves are drawn: more cannot be distinguished."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RunRow:
     path: str
     seed: int
     accuracy: float | None
-    interval: tuple[float, float] | None
+    interval: Interval | None
     seconds: float
     hardware: str
 
@@ -59,7 +59,7 @@ class Group:
     labels: int
     """Number of labelled samples that were trained on."""
     accuracy: float | None
-    interval: tuple[float, float] | None
+    interval: Interval | None
     """95% confidence interval: over seeds (Student's t), or of one run over its test samples (Wilson)."""
     evaluated_on: str | None
     n: int
@@ -77,7 +77,7 @@ class Difference:
     """paired t: runs of the same seeds and test samples; McNemar: one run of each on the same test samples; Welch's t:
     other seeds or test samples; or why there is none."""
     difference: float | None = None
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     p: float | None = None
 
 
@@ -119,15 +119,30 @@ class _Member:
     def held_out(self) -> HeldOutPredictions | None:
         return read_held_out(self.run, read_spec(self.run.path / "model.json").classes)
 
+    def row(self) -> RunRow:
+        result, n = self.result, self.result["n"]
+        interval = wilson_interval(round(self.accuracy * n), n) if n else None
+        reached = (result["accuracy"], interval, result["seconds"], result["hardware"])
+        return RunRow(self.name, str(self.run.path), self.config.seed, *reached)
+
+
+def _resolved(config: Config) -> Config:
+    """The config with its own data under one name: as given, a place may be relative, or a link to another."""
+
+    def resolved(place: str | Path) -> str:
+        return os.path.realpath(Path(place).expanduser())
+
+    data = config.data if config.data in sources else resolved(config.data)
+    return config.replace(data=data, unlabelled=config.unlabelled and Path(resolved(config.unlabelled)))
+
 
 def compare(paths: Sequence[Path]) -> Comparison:
     """Compare finished runs; neither data nor weights are read."""
     if len(paths) < 2:
         raise UserError(f"{counted(len(paths), 'run')} given: compare needs at least two")
     places = [path.resolve() for path in paths]
-    first = {place: i for i, place in reversed(list(enumerate(places)))}
     for i, path in enumerate(paths):
-        if first[places[i]] < i:
+        if places[i] in places[:i]:
             raise UserError(f"{path} is given twice: name each run once")
     members = [_Member(name, path) for name, path in zip(_names(places), paths, strict=True)]
     by_config: dict[str, list[_Member]] = {}
@@ -154,7 +169,8 @@ def _names(places: Sequence[Path]) -> list[str]:
 
 def _group_names(teams: list[list[_Member]]) -> list[str]:
     """The words with which the names of a config's runs begin, if these distinguish it, or else its first run."""
-    begun = [beginning([member.name for member in team]).rstrip("-_. /") for team in teams]
+    alike = [os.path.commonprefix([member.name for member in team]) for team in teams]  # noqa: RUF071, not of paths
+    begun = [re.sub(r"[^-_. /]*$", "", name).rstrip("-_. /") for name in alike]
     names = [name if name and begun.count(name) == 1 else team[0].name for name, team in zip(begun, teams, strict=True)]
     return [
         team[0].name if len(team) == 1 else f"{name} ({len(team)} runs)"
@@ -162,24 +178,9 @@ def _group_names(teams: list[list[_Member]]) -> list[str]:
     ]
 
 
-def _resolved(config: Config) -> Config:
-    """The config with its own data under one name: as given, a place may be relative, or a link to another."""
-
-    def resolved(place: str | Path) -> str:
-        return os.path.realpath(Path(place).expanduser())
-
-    data = config.data if config.data in sources else resolved(config.data)
-    return config.replace(data=data, unlabelled=config.unlabelled and Path(resolved(config.unlabelled)))
-
-
 def _group(name: str, team: list[_Member]) -> Group:
-    rows = []
-    for member in team:
-        result, n = member.result, member.result["n"]
-        interval = wilson_interval(round(member.accuracy * n), n) if n else None
-        reached = (result["accuracy"], interval, result["seconds"], result["hardware"])
-        rows.append(RunRow(member.name, str(member.run.path), member.config.seed, *reached))
-    values, result = [row.accuracy for row in rows if row.accuracy is not None], team[0].result
+    rows, result = [member.row() for member in team], team[0].result
+    values = [row.accuracy for row in rows if row.accuracy is not None]
     interval = rows[0].interval
     if len(values) > 1 and np.ptp(values) > 0:
         low, high = mean_interval(values)
@@ -222,6 +223,11 @@ def _pairs(groups: list[Group]) -> list[tuple[int, int]]:
 def _difference(first: str, a: list[_Member], second: str, b: list[_Member]) -> Difference:
     from scipy.stats import ttest_ind, ttest_rel
 
+    def by_t(test: str, ours: list[float], theirs: list[float], found: Any) -> Difference:
+        low, high = found.confidence_interval(0.95)
+        difference = statistics.mean(ours) - statistics.mean(theirs)
+        return Difference(first, second, test, difference, (float(low), float(high)), float(found.pvalue))
+
     if not all(member.result["n"] for member in (*a, *b)):
         return Difference(first, second, "not comparable: one has no accuracy")
     if a[0].config.data != b[0].config.data:
@@ -230,7 +236,7 @@ def _difference(first: str, a: list[_Member], second: str, b: list[_Member]) -> 
     pairs = [(x, y) for x, y in shared if (x.config.seed, x.config.fold) == (y.config.seed, y.config.fold)]
     ours, theirs = ([pair[side].accuracy for pair in pairs] for side in (0, 1))
     if len(pairs) > 1 and np.ptp(np.subtract(ours, theirs)) > 1e-9:
-        return _by_t(first, second, f"paired t, {len(pairs)} pairs of runs", ours, theirs, ttest_rel(ours, theirs))
+        return by_t(f"paired t, {len(pairs)} pairs of runs", ours, theirs, ttest_rel(ours, theirs))
     for x, y in (*pairs, *shared):
         one, other = x.held_out, y.held_out
         if one is not None and other is not None and np.array_equal(one.labels, other.labels):
@@ -239,46 +245,40 @@ def _difference(first: str, a: list[_Member], second: str, b: list[_Member]) -> 
             return Difference(x.name, y.name, said, x.accuracy - y.accuracy, None, found.p)
     ours, theirs = ([member.accuracy for member in team] for team in (a, b))
     if min(len(a), len(b)) > 1 and np.ptp(ours) + np.ptp(theirs) > 0:
-        found_t = ttest_ind(ours, theirs, equal_var=False)
-        return _by_t(first, second, f"Welch's t, {len(a)} and {len(b)} runs", ours, theirs, found_t)
+        welch = ttest_ind(ours, theirs, equal_var=False)
+        return by_t(f"Welch's t, {len(a)} and {len(b)} runs", ours, theirs, welch)
     return Difference(first, second, "not comparable: train both with the same seeds, on the same test samples")
-
-
-def _by_t(first: str, second: str, test: str, ours: list[float], theirs: list[float], found: Any) -> Difference:
-    low, high = found.confidence_interval(0.95)
-    difference = statistics.mean(ours) - statistics.mean(theirs)
-    return Difference(first, second, test, difference, (float(low), float(high)), float(found.pvalue))
 
 
 def tables(c: Comparison) -> dict[str, list[list[str]]]:
     """The comparison as tables of text, each with its heading."""
+
+    def ends(interval: Interval | None, n: int) -> str:
+        return " to ".join(share(end, n) for end in interval) if interval else "–"
+
     groups = [["config", "method", "labels", "runs", "accuracy", "95% CI", "samples", "steps", "seconds"]]
     runs = [["run", "config", "seed", "accuracy", "95% CI", "seconds", "hardware"]]
     for g in c.groups:
         tested = f"{g.n:,} {g.evaluated_on}" if g.n else "–"
         seconds = statistics.mean(r.seconds for r in g.runs)
-        reached = [share(g.accuracy, g.n), _ends(g.interval, g.n), tested, f"{g.steps:,}", f"{seconds:,.0f}"]
+        reached = [share(g.accuracy, g.n), ends(g.interval, g.n), tested, f"{g.steps:,}", f"{seconds:,.0f}"]
         groups.append([g.name, g.method, f"{g.labels:,}", str(len(g.runs)), *reached])
         for r in g.runs:
-            reached = [share(r.accuracy, g.n), _ends(r.interval, g.n), f"{r.seconds:,.0f}", r.hardware]
+            reached = [share(r.accuracy, g.n), ends(r.interval, g.n), f"{r.seconds:,.0f}", r.hardware]
             runs.append([r.name, g.name, str(r.seed), *reached])
     differences = [["first", "second", "points", "95% CI", "p", "", "test"]]
     for d in c.differences:
         found = ["–"] * 4
         if d.p is not None and d.difference is not None:
-            ends = " to ".join(f"{100 * end:+.2f}" for end in d.interval) if d.interval else "–"
+            between = " to ".join(f"{100 * end:+.2f}" for end in d.interval) if d.interval else "–"
             said = "they differ" if d.p < 0.05 else "no clear difference"
-            found = [f"{100 * d.difference:+.2f}", ends, f"{d.p:.2g}", said]
+            found = [f"{100 * d.difference:+.2f}", between, f"{d.p:.2g}", said]
         differences.append([d.first, d.second, *found, d.test])
     settings = [["setting", *(g.name for g in c.groups)]]
     settings += [[field, *("–" if v is None else str(v) for v in values)] for field, values in c.settings.items()]
     if len(c.groups) > MOST_PAIRED:
         settings = [list(column) for column in zip(*settings, strict=True)]
     return {"groups": groups, "runs": runs, "differences": differences, "settings": settings}
-
-
-def _ends(interval: tuple[float, float] | None, n: int) -> str:
-    return " to ".join(share(end, n) for end in interval) if interval else "–"
 
 
 def describe(c: Comparison) -> str:
@@ -297,20 +297,17 @@ def describe(c: Comparison) -> str:
 def write_comparison(c: Comparison, out: Path, *, force: bool = False) -> Path:
     """Write the page of a comparison; a file that exists is replaced only with ``force``."""
     must_be_free(out, force=force)
-    colors = [(f"c{i % COLORS}", (None, "7 3", "2 3")[i // COLORS % 3]) for i in range(len(c.groups))]
-    intervals = [
-        IntervalRow(g.name, g.accuracy, g.interval, color)
-        for g, (color, _) in zip(c.groups, colors, strict=True)
-        if g.accuracy is not None and g.interval is not None
-    ]
-    curves = []
-    for g, (color, dash) in zip(c.groups[:MOST_DRAWN], colors, strict=False):
+    intervals, curves, key = [], [], []
+    for i, g in enumerate(c.groups):
+        color, dash = f"c{i % COLORS}", (None, "7 3", "2 3")[i // COLORS % 3]
+        key.append(Series(g.name, [], color, dash))
+        if g.accuracy is not None and g.interval is not None:
+            intervals.append(IntervalRow(g.name, g.accuracy, g.interval, color))
         for run in g.runs:
-            found = curves_of(list(Run.open(Path(run.path)).metrics())).get(f"{g.evaluated_on}/accuracy", [])
+            found = curves_of(Run.open(Path(run.path)).metrics()).get(f"{g.evaluated_on}/accuracy")
             curves += [Series(run.name, found, color, dash)] if found else []
-    key = [Series(g.name, [], *look) for g, look in zip(c.groups[:MOST_DRAWN], colors, strict=False)]
     highest = max((g.accuracy for g in c.groups if g.accuracy is not None), default=None)
     best = [g for g in c.groups if highest is not None and g.accuracy == highest]
-    drawn = {"intervals": intervals, "curves": curves, "key": key, "best": best, "tables": tables(c)}
-    write_page(out, render("comparison", to_json(c), c=c, **drawn))
+    view = {"intervals": intervals, "curves": curves, "key": key, "best": best, "tables": tables(c)}
+    write_page(out, render("comparison", c, c=c, **view))
     return out
