@@ -126,8 +126,8 @@ def test_a_file_that_says_something_else_is_not_written(
 ) -> None:
     model, honest = served("mlp"), export._run_torch
 
-    def spoilt(path: Path, inputs: torch.Tensor) -> list[Any]:
-        outputs = honest(path, inputs)
+    def spoilt(content: bytes, inputs: torch.Tensor) -> list[Any]:
+        outputs = honest(content, inputs)
         at = model.outputs.index(output)
         outputs[at] = outputs[at] + 0.01 * (1 + np.abs(outputs[at]).max())
         return outputs

@@ -318,15 +318,16 @@ def test_clusters_that_are_apart_are_found() -> None:
     rng, sizes = np.random.default_rng(0), (5, 30, 10, 20, 15)
     cluster = rng.permutation(np.repeat(np.arange(5), sizes))
     x = (rng.normal(size=(80, 3)) + 100 * np.eye(5)[cluster, :3] + 90 * cluster[:, None]).astype("f4")
-    chosen, clusters = unlabelled_clusters(x, 5)
+    none, ones = np.zeros(0, np.int64), np.ones(80, np.float32)
+    chosen, clusters = unlabelled_clusters(x, 5, none, ones)
     assert cluster[chosen].tolist() == [1, 3, 4, 2, 0], "by size"
     for position, members in zip(chosen, clusters, strict=True):
         assert members.tolist() == np.flatnonzero(cluster == cluster[position]).tolist()
         assert position == members[np.linalg.norm(x[members] - x[members].mean(0), axis=1).argmin()]
     labelled = np.array([np.flatnonzero(cluster == k)[0] for k in (1, 2)])
-    assert cluster[unlabelled_clusters(x, 3, labelled)[0]].tolist() == [3, 4, 0]
+    assert cluster[unlabelled_clusters(x, 3, labelled, ones)[0]].tolist() == [3, 4, 0]
     weights = np.array([0.5, 0.1, 0.0, 0.01, 0.3], np.float32)[cluster]  # in all 2.5, 3, 0, 0.2, 4.5
-    assert cluster[unlabelled_clusters(x, 5, weights=weights)[0]].tolist() == [4, 1, 0, 3, 2]
+    assert cluster[unlabelled_clusters(x, 5, none, weights)[0]].tolist() == [4, 1, 0, 3, 2]
 
 
 @settings(max_examples=60)
@@ -338,8 +339,8 @@ def test_clusters_that_are_apart_are_found() -> None:
 )
 def test_what_is_chosen(points: list[tuple[int, int]], count: int, known: int, seed: int) -> None:
     x, labelled = np.array(points, np.float32), np.arange(known)
-    chosen, clusters = unlabelled_clusters(x, count, labelled, seed=seed)
-    again, _ = unlabelled_clusters(x, count, labelled, seed=seed)
+    chosen, clusters = unlabelled_clusters(x, count, labelled, np.ones(len(x), np.float32), seed)
+    again, _ = unlabelled_clusters(x, count, labelled, np.ones(len(x), np.float32), seed)
     assert chosen.tolist() == again.tolist()
     sizes = [len(members) for members in clusters]
     assert sizes == sorted(sizes, reverse=True)

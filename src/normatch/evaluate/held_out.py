@@ -59,18 +59,11 @@ def held_out(run: Run, corpus: Corpus, on: On = "auto") -> tuple[HeldOut, NDArra
 
 
 def evaluate_run(
-    path: Path,
-    *,
-    on: On = "auto",
-    moved: Moved = STAYED,
-    device: Device = "auto",
-    reading: Reading = DEFAULT,
+    path: Path, *, on: On = "auto", moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT
 ) -> dict[str, Any]:
     """The scores of the averaged weights, without calibration, on held-out samples of the run's data."""
-    run = Run.open(path)
-    model = load(path, device, calibrated=False)
-    corpus = corpus_of(run, moved, reading)
-    which, _, samples = held_out(run, corpus, on)
+    run, model = Run.open(path), load(path, device, calibrated=False)
+    which, _, samples = held_out(run, corpus_of(run, moved, reading), on)
     return {"evaluated_on": which} | scores(model.predict_proba(samples.inputs), samples.labels, samples.classes)
 
 
