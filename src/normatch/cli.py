@@ -528,12 +528,11 @@ def _compare(
         force: Replace --out if it exists.
         json: Print one JSON object.
     """
-    from normatch.config import to_json
     from normatch.report import compare, describe, write_comparison
 
     comparison = compare(runs)
     page = write_comparison(comparison, out, force=force) if out else None
-    _say(jsonlib.dumps(to_json(comparison)) if json else describe(comparison))
+    _say(jsonlib.dumps(comparison) if json else describe(comparison))
     if page and not json:
         _say(f"\n{page}")
 
