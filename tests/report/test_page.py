@@ -23,7 +23,6 @@ from normatch.training import train
 from normatch.training.run import Moved
 from tests.report.conftest import NASTY, Edited, Runs, look
 
-VOID = {"meta", "img"}
 SECTIONS = {"learning", "pseudo", "balance", "classes", "calibration", "latents", "disputed", "errors"}
 MISSING = {
     "normatch": set(),
@@ -50,9 +49,8 @@ class Page(HTMLParser):
         self.check(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self._open.append(tag)
+        self.handle_startendtag(tag, attrs)
+        self._open += [] if tag in ("meta", "img") else [tag]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
@@ -143,7 +141,7 @@ def test_a_flow_that_has_not_learned_agrees_with_nothing(evidence: Any) -> None:
     assert "flow – 10%" in Page(render_report(evidence, found)).words
 
 
-def test_of_many_classes_those_that_differ_most_are_drawn() -> None:
+def test_of_many_classes_those_that_differ_most_are_shown() -> None:
     pseudo, truth = np.full(40, 10), np.full(40, 10)
     pseudo[[3, 7]], truth[[5, 9]] = (30, 20), (25, 22)
     balance = {"n": 430, "known": 427, "pseudo": pseudo.tolist(), "truth": truth.tolist()}
@@ -152,9 +150,6 @@ def test_of_many_classes_those_that_differ_most_are_drawn() -> None:
     assert drawn["groups"]["pseudo-labels"][1] == pytest.approx([n / 430 for n in (30, 10, 20, 10)])
     assert drawn["groups"]["truth"][1] == pytest.approx([n / 427 for n in (10, 25, 10, 22)])
     assert len(drawn["counts"]) == 41
-
-
-def test_the_pairs_most_often_confused_come_first() -> None:
     found = {"classes": ["ant", "bee", "cat"], "confusion": [[9, 1, 5], [0, 9, 2], [3, 0, 9]]}
     assert confused(found, 3) == [("ant", "cat", 5), ("cat", "ant", 3), ("bee", "cat", 2)]
 
@@ -230,12 +225,11 @@ def test_wrong_input_is_one_line_and_writes_nothing(
 ) -> None:
     run, unfinished = str(runs["supervised"]), edited("supervised", "unfinished")
     (unfinished / "result.json").unlink()
+    before = sorted(tmp_path.rglob("*"))
     cases = {
         "is not finished": [str(unfinished)],
         "is no run": [str(tmp_path)],
-        "nowhere is no run": [str(tmp_path / "nowhere")],
         "is a folder": [run, "--out", str(tmp_path)],
-        "is no folder": [run, "--out", str(tmp_path / "nowhere" / "page.html")],
         "leave out --json or --out": [run, "--json", "--out", str(tmp_path / "page.html")],
     }
     for message, argv in cases.items():
@@ -243,8 +237,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(
         captured = capsys.readouterr()
         assert message in captured.err
         assert (captured.err.count("\n"), captured.out) == (1, "")
-    assert [path.name for path in tmp_path.iterdir()] == ["unfinished"]
-    assert not (unfinished / "report.html").exists()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_verb_writes_into_the_run_or_prints_numbers(
