@@ -154,8 +154,7 @@ def run(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> str:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in: images and arrays, right and wrong."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("pictures", "empty"):
-        Path(folder).mkdir()
+    Path("pictures").mkdir()
     for i, image in enumerate(IMAGES[:11]):
         Image.fromarray(image[..., 0]).save(f"pictures/{i:02d}.png")
     np.save("images.npy", IMAGES[:11])
@@ -282,7 +281,7 @@ def test_a_table_that_exists_is_replaced_only_by_force(
 def test_what_is_not_predicted_is_listed(run: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pictures/1.HEIC").write_text("")
     Path("pictures/moved.png").symlink_to("nowhere.png")
-    Path("pictures/more").symlink_to(here / "empty")
+    Path("pictures/more").symlink_to(here / "pictures")
     Path("pictures/10.png").write_text("<html>")
     argv = ["predict", run, "pictures", "--batch", "2", "--out", "out.csv"]
     assert "cannot read image pictures/10.png" in error_of(capsys, *argv)
@@ -302,37 +301,19 @@ def test_names_that_are_not_text_do_no_harm(run: str, here: Path, monkeypatch: p
         os.rename(b"pictures/00.png", b"pictures/00-\xe9.png")
     except OSError:
         pytest.skip("this file system takes only text for names")
-    for suffix in ("csv", "parquet"):
-        assert main(["predict", run, "pictures", "--out", f"out.{suffix}"]) == 0
-    paths = [row["path"] for row in read("out.csv")]
-    assert paths == pyarrow.parquet.read_table("out.parquet")["path"].to_pylist()
-    assert r"pictures/00-\udce9.png" in paths
     strict = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
     monkeypatch.setattr(sys, "stdout", strict)
     assert main(["predict", run, "pictures"]) == 0
     strict.seek(0)
-    assert [line.split(",")[0] for line in strict.read().splitlines()[1:]] == paths
+    assert r"pictures/00-\udce9.png" in [line.split(",")[0] for line in strict.read().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("wide.npy", "wide.npy: images are uint8 of shape (3, 8, 9)"),
-        ("nowhere.png", "nowhere.png is no file or folder: check the path"),
-        ("empty", "no images in empty"),
-        ("", "nothing to predict"),
-        ("images.npy images.npy", "one array at a time"),
-        ("images.npy --batch 0", "batch is 0: give a whole number of at least 1"),
-        ("images.npy --out out.json", "ends in .csv or .parquet"),
-        ("images.npy --out nowhere/out.csv", "nowhere is no folder"),
-    ],
-)
-def test_wrong_input_is_one_line(
-    words: str, says: str, run: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert says in error_of(capsys, "predict", run, *words.split())
-    if "--out" not in words:
-        assert says in error_of(capsys, "predict", run, *words.split(), "--out", "out.csv")
+@pytest.mark.parametrize("out", [[], ["--out", "out.csv"]])
+def test_wrong_input_is_one_line(out: list[str], run: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = error_of(capsys, "predict", run, "wide.npy", *out)
+    assert "wide.npy: images are uint8 of shape (3, 8, 9)" in said
+    said = error_of(capsys, "predict", run, "images.npy", "--batch", "0", *out)
+    assert "batch is 0: give a whole number of at least 1" in said
 
 
 def test_parquet_without_pyarrow(

@@ -147,7 +147,7 @@ def test_the_page_and_the_text(runs: Runs, tmp_path: Path) -> None:
     assert names == [f"{runs['normatch'].parent.name}/normatch", f"{tmp_path.name}/normatch"]
 
 
-def test_the_verb(runs: Runs, edited: Edited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, other, out = str(runs["supervised"]), str(runs["normatch"]), tmp_path / "page.html"
     assert main(["compare", good, other, "--out", str(out)]) == 0
     shown = capsys.readouterr().out
@@ -155,18 +155,8 @@ def test_the_verb(runs: Runs, edited: Edited, tmp_path: Path, capsys: pytest.Cap
     assert "McNemar, 360 test samples" in shown
     assert main(["compare", good, other, "--json"]) == 0
     assert [group["name"] for group in json.loads(capsys.readouterr().out)["groups"]] == ["supervised", "normatch"]
-    unfinished = edited("supervised", "unfinished")
-    (unfinished / "result.json").unlink()
-    cases = {
-        "at least two": [good],
-        "given twice": [good, f"{good}/../supervised"],
-        "is no run": [good, str(tmp_path)],
-        "is not finished": [good, str(unfinished)],
-        "exists already: choose another name, or replace it with --force": [good, other, "--out", str(out)],
-    }
-    for message, argv in cases.items():
-        assert main(["compare", *argv]) == 2
-        captured = capsys.readouterr()
-        assert message in captured.err, message
-        assert (captured.err.count("\n"), captured.out) == (1, "")
+    assert main(["compare", good, other, "--out", str(out)]) == 2
+    captured = capsys.readouterr()
+    assert "exists already: choose another name, or replace it with --force" in captured.err
+    assert (captured.err.count("\n"), captured.out) == (1, "")
     assert main(["compare", good, other, "--out", str(out), "--force"]) == 0

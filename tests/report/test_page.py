@@ -220,26 +220,6 @@ def test_warnings_of_the_run_are_shown_and_damage_is_no_lost_data(edited: Edited
         assert told == []
 
 
-def test_wrong_input_is_one_line_and_writes_nothing(
-    runs: Runs, edited: Edited, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, unfinished = str(runs["supervised"]), edited("supervised", "unfinished")
-    (unfinished / "result.json").unlink()
-    before = sorted(tmp_path.rglob("*"))
-    cases = {
-        "is not finished": [str(unfinished)],
-        "is no run": [str(tmp_path)],
-        "is a folder": [run, "--out", str(tmp_path)],
-        "leave out --json or --out": [run, "--json", "--out", str(tmp_path / "page.html")],
-    }
-    for message, argv in cases.items():
-        assert main(["report", *argv]) == 2
-        captured = capsys.readouterr()
-        assert message in captured.err
-        assert (captured.err.count("\n"), captured.out) == (1, "")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_the_verb_writes_into_the_run_or_prints_numbers(
     runs: Runs, numbers: dict[str, Numbers], capsys: pytest.CaptureFixture[str]
 ) -> None:
