@@ -97,7 +97,7 @@ def suggest(
     # Similar inputs have features of similar direction.
     x /= np.linalg.norm(x, axis=1, keepdims=True).clip(min=np.finfo(x.dtype).tiny)
     chosen, clusters = unlabelled_clusters(x, labels, np.arange(len(known)), uncertainty, seed)
-    samples = train.subset(places[chosen])
+    samples = train.view(places[chosen])
     p = predictor.predict_proba(samples.inputs)
     names = places[chosen].tolist() if samples.files is None else samples.files.tolist()
     predicted = [predictor.classes[k] for k in p.argmax(1)]
