@@ -26,7 +26,10 @@ class FixMatchSettings(WeakToStrongSettings):
 
 @methods.named("fixmatch")
 class FixMatch(WeakToStrong):
-    """L = L_x + 1/μB Σ 1[max p ≥ threshold] · H(ŷ, p(strong))."""
+    """Where the weak view's p is confident, the strong view learns its one-hot label ŷ.
+
+    L = L_x + 1/μB Σ 1[max p(weak) ≥ threshold] · H(ŷ, p(strong))
+    """
 
     summary: ClassVar[str] = "confident weak predictions teach strong views"
     paper: ClassVar[str] = "Sohn et al., NeurIPS 2020"

@@ -69,9 +69,20 @@ class NorMatchSettings(WeakToStrongSettings):
 
 @methods.named("normatch")
 class NorMatch(WeakToStrong):
-    """L = L_x(θ_d) + L_u(θ_d) + L_x(θ_n) + λ L_u(θ_n) (eq. 10).
+    """A pseudo-label counts in full if a second, generative classifier agrees with it; there is no threshold.
 
-    Pseudo-labels come from the softmax head; their weight τ (eq. 3) is 1 where the flow agrees.
+    L = L_x(θ_d) + L_u(θ_d) + L_x(θ_n) + λ L_u(θ_n) (eq. 10)
+
+    - L_u(θ_d) = 1/μB Σ τ · H(ŷ, p_d(strong)), with ŷ the aligned p_d(weak) (eq. 4).
+    - NCUE: τ = 1 where argmax p_d = argmax p_n of the weak view, else min(max p_d, max p_n) (eq. 3).
+    - The flow's own losses do not reach the backbone: L_x(θ_n) = 1/B Σ H(y, p_n(x)) (eq. 9), and NUM,
+      L_u(θ_n) = −1/μB Σ log p_n(z(weak)) (eq. 7). They are 0 in the first epoch and grow over the first five.
+    - The flow classifier (eq. 1, 5, 8): six affine couplings map features to g = f(z), in which each class is one
+      isotropic Gaussian: log p_n(z, y) = log π_y + log N(g; μ_y, σ_y² I) + log |det ∂f/∂z|.
+    - Distribution alignment divides p_d(weak) by the mean of the last 32 batch means and renormalises: it assumes
+      equally frequent classes.
+
+    At inference the averaged backbone and head predict; the flow is not used.
     """
 
     summary: ClassVar[str] = "pseudo-labels weighted by the consensus with a normalizing flow"
