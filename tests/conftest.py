@@ -59,7 +59,7 @@ def make_method(name: str, **choices: object) -> Method:
     settings = kind.Settings(**choices)
     head, auxiliary = kind.heads(settings)
     spec = ModelSpec("small-wide", (1, 8, 8), ("a", "b", "c"), (100.0,), (50.0,), head=head, auxiliary=auxiliary)
-    task = Task(classes=3, labelled=6, unlabelled=30, epoch=10, steps=100)
+    task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return kind(Model(spec), task, settings)
 
 
@@ -69,11 +69,14 @@ def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: in
     def images(n: int) -> torch.Tensor:
         return torch.randint(0, 256, (n, *method.model.spec.shape), generator=generator, dtype=torch.uint8)
 
+    heads = torch.nn.ModuleDict({name: getattr(method, name) for name in method.averaged})
     return Batch(
         labelled=tuple(images(labelled) for _ in method.views.labelled),
         labels=torch.arange(labelled) % method.task.classes,
+        labelled_positions=torch.arange(labelled) % method.task.labelled,
         unlabelled=tuple(images(unlabelled) for _ in method.views.unlabelled),
         positions=torch.arange(unlabelled),
         step=torch.tensor(step),
-        teacher=copy.deepcopy(method.model).eval().requires_grad_(False),
+        teacher=copy.deepcopy(method.model).train(method.teacher_trains).requires_grad_(False),
+        teacher_heads=copy.deepcopy(heads).eval().requires_grad_(False),
     )

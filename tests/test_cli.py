@@ -73,7 +73,7 @@ def test_the_parsers_message_is_kept(capsys: pytest.CaptureFixture[str]) -> None
         (["train", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
         (["train", "--steps", "1e4"], ["--steps", "'1e4'"]),
         (["train", "--minutes", "10m"], ["--minutes", "10m", "FLOAT"]),
-        (["train", "--settings.consensus", "max"], ["--settings.consensus", "'max'", "'min', 'drop'"]),
+        (["train", "--settings.disagree", "max"], ["--settings.disagree", "'max'", "'min', 'drop'"]),
         (["predict"], ["RUN is missing (Folder of the run); see"]),
         (["data", "get"], ["NAME is missing (The data set: see"]),
     ):

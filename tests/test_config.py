@@ -26,7 +26,7 @@ def through_json(config: Config) -> Config:
 
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
     assert Config().replace(method="fixmatch").settings == FixMatchSettings()
-    changed = Config(settings=NorMatchSettings(passes="shared", consensus="drop"))
+    changed = Config(settings=NorMatchSettings(passes="shared", disagree="drop"))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="shared")
     assert changed.replace(method="supervised").settings == Settings()
 
@@ -40,7 +40,7 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
         ({"steps": np.float64(5)}, "steps is 5.0: give int"),
         ({"steps": 0}, "steps is 0: give a whole number from 1 to 2,147,483,647"),
         ({"labels": "many"}, "labels is 'many': give int or None"),
-        ({"settings": NorMatchSettings(consensus="max")}, "settings.consensus is 'max': choose from min, drop"),  # type: ignore[arg-type]
+        ({"settings": NorMatchSettings(disagree="max")}, "settings.disagree is 'max': choose from min, drop"),  # type: ignore[arg-type]
         ({"settings": NorMatchSettings(num_weight=math.nan)}, "settings.num_weight is nan: give a finite number"),
         ({"optim": OptimConfig(lr=math.inf)}, "optim.lr is inf: give a finite number"),
         ({"optim": OptimConfig(lr=-1)}, "optim.lr is -1: give a positive number"),

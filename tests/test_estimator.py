@@ -120,7 +120,7 @@ def test_the_constructor_only_stores() -> None:
 
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "num_weight": (0.5, {"settings.num_weight": 0.5}),
-    "consensus": ("drop", {"settings.consensus": "drop"}),
+    "disagree": ("drop", {"settings.disagree": "drop"}),
     "alignment": (False, {"settings.alignment": False}),
     "threshold": (0.5, {"settings.threshold": 0.5}),
     "backbone": ("linear", {"backbone": "linear"}),

@@ -46,7 +46,7 @@ PAPER: dict[str, Any] = {
     "settings.adaptive": False,
     "settings.passes": "joint",
     "settings.alignment": True,
-    "settings.consensus": "min",
+    "settings.disagree": "min",
     "settings.num_weight": 1e-6,
     "settings.flow_layers": 6,
     "settings.flow_hidden": 32,

@@ -87,7 +87,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("train digits-41", "unknown recipe 'digits-41' (did you mean 'digits-40'?)"),
     ("train --batch-size 3", "--batch-size"),
     ("train --settings.alignment False", "'False'"),
-    ("train --method fixmatch --settings.consensus min", "--settings.consensus"),
+    ("train --method supervised --settings.consensus nfc", "--settings.consensus"),
     ("train --method normach", "did you mean 'normatch'?"),
     ("train --steps 0", "steps is 0"),
     ("train --labels 43", "labels is 43: give a multiple of the 10 classes"),

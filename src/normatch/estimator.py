@@ -233,7 +233,7 @@ class NorMatchClassifier(_Classifier):
     Parameters
     ----------
     num_weight: λ, the weight of the flow's likelihood of unlabelled features (eq. 10).
-    consensus: weight of a pseudo-label on which the classifiers disagree: their least confidence ("min") or 0 ("drop").
+    disagree: weight of a pseudo-label on which the classifiers disagree: their least confidence ("min") or 0 ("drop").
     alignment: distribution alignment, which makes all classes equally frequent; None is on, unless the labels are
         3 : 1 or more, which a random draw does not explain.
     backbone: the network; "auto" picks one that suits the shape of the data.
@@ -250,7 +250,7 @@ class NorMatchClassifier(_Classifier):
     def __init__(
         self,
         num_weight: float = 1e-6,
-        consensus: Literal["min", "drop"] = "min",
+        disagree: Literal["min", "drop"] = "min",
         alignment: bool | None = None,
         backbone: str = "auto",
         augment: AugmentConfig | None = None,
@@ -264,14 +264,14 @@ class NorMatchClassifier(_Classifier):
     ) -> None:
         super().__init__(backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
         self.num_weight = num_weight
-        self.consensus = consensus
+        self.disagree = disagree
         self.alignment = alignment
 
     def _settings(self, train: Dataset) -> Settings:
         alignment = self.alignment
         if alignment is None:
             alignment = not skewed(label_counts(train).values())
-        return NorMatchSettings(num_weight=self.num_weight, consensus=self.consensus, alignment=alignment)
+        return NorMatchSettings(num_weight=self.num_weight, disagree=self.disagree, alignment=alignment)
 
 
 class FixMatchClassifier(_Classifier):

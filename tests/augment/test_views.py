@@ -2,20 +2,22 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from normatch.augment import VIEWS, AugmentConfig, Numbers, Views, check_view
+from normatch.augment.crop import ResizedCrop
 from normatch.augment.cutout import cut_out
 from normatch.augment.randaugment import build_programs, randaugment
-from normatch.augment.vectors import VectorNumbers, vector_view
-from normatch.augment.views import ImageNumbers
+from normatch.augment.rotate import quarter_turns
 from normatch.augment.weak import weak_view
 from normatch.errors import UserError
 
-SHAPES: list[tuple[int, ...]] = [(1, 8, 8), (3, 33, 20), (64,)]
+SHAPES: list[tuple[int, ...]] = [(1, 8, 8), (3, 20, 20), (64,)]
 
 
 def batch(shape: tuple[int, ...], n: int = 12) -> Tensor:
@@ -37,7 +39,8 @@ def test_seed_decides_the_view(shape: tuple[int, ...], view: str) -> None:
     first, again, other = (views(view, samples, seeded(seed)) for seed in (0, 0, 1))
     assert (first.shape, first.dtype) == (samples.shape, samples.dtype)
     assert torch.equal(first, again)
-    assert torch.equal(first, other) == (view == "none")
+    silent = {"none"} if len(shape) == 3 else {"none", "rotated", "crop"}
+    assert torch.equal(first, other) == (view in silent)
     assert torch.equal(samples, before)
     assert views(view, samples[:0], seeded(0)).shape == (0, *shape)
 
@@ -57,16 +60,14 @@ def test_a_strong_image_is_a_weak_one_then_randaugment_then_cutout(
     """The defaults are the paper's: two ops at 1 to 9 tenths; borders of an eighth and holes of half, rounded down."""
     views, images = Views(shape, config), batch(shape)
     numbers = views.numbers("strong", len(images), seeded(0), "cpu")
-    assert isinstance(numbers, ImageNumbers)
-    assert numbers.weak is not None
-    assert numbers.randaugment is not None
-    assert numbers.cutout is not None
-    assert numbers.randaugment.shape == (4, len(images), 2)
-    weak = weak_view(images, numbers.weak, pad, flip=True)
-    augmented = randaugment(weak, numbers.randaugment, strength, build_programs(*shape[1:], "cpu"))
-    assert torch.equal(views.make(images, numbers), cut_out(augmented, numbers.cutout, hole))
-    assert torch.equal(views.make(images, ImageNumbers(numbers.weak)), weak)
-    assert views.numbers("weak", len(images), seeded(0), "cpu")[1:] == (None, None, None)
+    assert list(numbers) == ["weak", "randaugment", "cutout"]
+    uniform, _ = numbers["randaugment"]
+    assert uniform.shape == (4, len(images), 2)
+    weak = weak_view(images, numbers["weak"][0], pad, flip=True)
+    augmented = randaugment(weak, uniform, strength, build_programs(*shape[1:], "cpu"))
+    assert torch.equal(views.make(images, numbers), cut_out(augmented, numbers["cutout"][0], hole))
+    assert torch.equal(views.make(images, {"weak": numbers["weak"]}), weak)
+    assert list(views.numbers("weak", len(images), seeded(0), "cpu")) == ["weak"]
 
 
 def test_a_strong_vector_is_noise_then_mix_then_mask() -> None:
@@ -74,18 +75,40 @@ def test_a_strong_vector_is_noise_then_mix_then_mask() -> None:
     views = Views((8,), AugmentConfig(noise=0.5, mix=0.5, mask=0.25), centre=centre, scale=scale)
     vectors = torch.zeros(5000, 8)
     numbers = views.numbers("strong", len(vectors), seeded(0), "cpu")
-    assert isinstance(numbers, VectorNumbers)
-    assert numbers.noise is not None
-    assert numbers.mix is not None
-    assert numbers.mask is not None
-    assert float(numbers.noise.std()) == pytest.approx(1.0, rel=0.05)
-    strong = views.make(vectors, numbers)
-    mixed = vector_view(vectors + numbers.noise, VectorNumbers(mix=numbers.mix))
-    assert torch.equal(strong, torch.where(numbers.mask[0], centre, mixed))
-    assert (numbers.mask[0].sum(1) == 2).all()
+    assert list(numbers) == ["noise", "mix-vectors", "mask"]
+    (noise,), (partner, share), (masked,) = numbers.values()
+    assert float(noise.std()) == pytest.approx(1.0, rel=0.05)
+    mixed = torch.lerp(noise, noise[partner], share)
+    assert torch.equal(views.make(vectors, numbers), torch.where(masked, centre, mixed))
+    assert (masked.sum(1) == 2).all()
     weak = views.numbers("weak", len(vectors), seeded(0), "cpu")
-    assert weak[1:] == (None, None)
-    assert torch.equal(views.make(vectors, weak), numbers.noise)
+    assert list(weak) == ["noise"]
+    assert torch.equal(views.make(vectors, weak), noise)
+
+
+def test_rotated_images_turn_by_quarters_as_numpy_turns_them() -> None:
+    views, images = Views((3, 8, 8), AugmentConfig(flip=False, pad=0, ops=0, cutout=0)), batch((3, 8, 8), 6)
+    rotated = views("rotated", images, seeded(0))
+    turns = quarter_turns(6, images.device).tolist()
+    assert turns == [0, 1, 2, 3, 0, 1]
+    for image, view, quarters in zip(images.numpy(), rotated.numpy(), turns, strict=True):
+        np.testing.assert_array_equal(view, np.rot90(image, quarters, (1, 2)))
+    with pytest.raises(UserError, match="8×9 pixels cannot be rotated: set --image-size"):
+        Views((1, 8, 9))("rotated", batch((1, 8, 9)), seeded(0))
+
+
+def test_a_resized_crop_is_pillow_s() -> None:
+    """Up to rounding, away from the borders, which Pillow clamps and the crop reflects."""
+    image = torch.arange(32, dtype=torch.uint8).mul(8).expand(1, 1, 32, 32).contiguous()
+    crop = ResizedCrop()
+    uniform = torch.tensor([[0.3], [0.25], [0.75]])
+    side = (0.2 + 0.8 * 0.3) ** 0.5 * 32
+    top, left = ((32 - side) * u for u in (0.25, 0.75))
+    expected = Image.fromarray(image[0, 0].numpy()).resize(
+        (32, 32), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
+    )
+    got = crop.apply(image, uniform)[0, 0].float()
+    assert (got - torch.from_numpy(np.asarray(expected).copy()).float()).abs()[:, 1:-1].max() <= 2
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning")  # torch 2.11's, when it is imported
@@ -138,7 +161,7 @@ def test_config_out_of_range_names_field_value_and_range(field: str, value: Any)
 
 
 def test_impossible_views_are_refused() -> None:
-    with pytest.raises(UserError, match="unknown view 'medium': choose from none, weak, strong"):
+    with pytest.raises(UserError, match="unknown view 'medium': choose from none, weak, strong, rotated, crop, mixed"):
         check_view("medium")
     with pytest.raises(UserError, match=r"pad is 8: allowed is less than the image's side, 8"):
         Views((1, 9, 8), AugmentConfig(pad=8))

@@ -36,24 +36,27 @@ def test_two_flows_learn_as_published() -> None:
     two, none = [output(0.9, -4.0), output(0.6, -7.0)], [output(0.9, None)]
     pseudo = torch.tensor([[0.7, 0.3]]), torch.tensor([0.5])
     consensus = Consensus(torch.nn.ModuleList())
+    consensus.pseudo_labels = True
     for outputs in (two, two[::-1]):
         assert consensus.weigh(pseudo[0], outputs)[2].tolist() == pytest.approx([0.6]), "the least confident classifier"
-    losses = consensus.losses(two, torch.tensor([1]), 0.1, pseudo)
+    losses = consensus.losses(two, torch.tensor([1]), 0.1, *pseudo)
     assert losses["auxiliary"].item() == pytest.approx(-(np.log(0.1) + np.log(0.4)) / 2)
     assert losses["density"].item() == pytest.approx(0.4)
     assert losses["auxiliary_pseudo"].item() == pytest.approx(-0.5 * (np.log(0.9) + np.log(0.6)) / 2)
-    assert set(consensus.losses(none, torch.tensor([1]), 0.1)) == {"auxiliary"}
+    consensus.pseudo_labels = False
+    assert set(consensus.losses(none, torch.tensor([1]), 0.1, *pseudo)) == {"auxiliary"}
 
 
 def test_auxiliary_losses() -> None:
     torch.manual_seed(0)
     flow = NormalizingFlowClassifier(6, 4, means="normal")
     z_labelled, z_weak = torch.randn(7, 6), torch.randn(9, 6)
-    consensus = Consensus(torch.nn.ModuleList([flow]), True, "min")
+    consensus = Consensus(torch.nn.ModuleList([flow]))
+    consensus.pseudo_labels = True
     outputs = consensus.outputs(z_labelled, z_weak)
     p = torch.from_numpy(rng.dirichlet(np.ones(4), size=9)).float()
     weight = torch.from_numpy(rng.uniform(size=9)).float()
-    losses = consensus.losses(outputs, torch.from_numpy(LABELS), 0.5, (p, weight))
+    losses = consensus.losses(outputs, torch.from_numpy(LABELS), 0.5, p, weight)
 
     joint, _ = numpy_log_joint(flow, z_labelled)
     np.testing.assert_allclose(

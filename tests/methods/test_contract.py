@@ -12,8 +12,8 @@ from tests.conftest import make_batch, make_method
 NAMES = methods.names()
 VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] + [
     ("fixmatch", {"alignment": True, "pseudo_label": "soft", "passes": "shared"}),
-    ("normatch", {"consensus": "drop", "auxiliary": "mlp", "accumulate_mixture": True}),
-    ("normatch", {"auxiliary": "nfc+nfc", "auxiliary_pseudo_labels": True, "passes": "shared"}),
+    ("normatch", {"disagree": "drop", "consensus": "mlp", "accumulate_mixture": True}),
+    ("normatch", {"consensus": "nfc+nfc", "auxiliary_pseudo_labels": True, "passes": "shared"}),
     ("normatch", {"head": "nfc", "flow_dropout": "first-epoch", "means": "normal"}),
     ("normatch", {"stop_gradient": False, "alignment": False, "pseudo_label": "onehot"}),
     ("normatch", {"accumulate_mixture": True, "flow_ramp": 0, "num_weight": 0.0}),

@@ -9,9 +9,9 @@ from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods import Method
 from normatch.methods.normatch import NorMatch, NorMatchSettings
-from normatch.methods.parts.consensus import ramp as grown
 from normatch.methods.parts.groups import OptimConfig
 from normatch.methods.parts.pseudo_labels import AdaptiveWeights
+from normatch.methods.parts.ramps import epoch_ramp
 from normatch.nets.model import HeadSpec
 from tests.conftest import make_batch, make_method
 
@@ -22,14 +22,14 @@ def flows(method: Method) -> list[NormalizingFlowClassifier]:
 
 @pytest.mark.parametrize(
     ("choices", "moved"),
-    [({}, False), ({"auxiliary": "nfc+nfc"}, False), ({"auxiliary": "mlp"}, False), ({"stop_gradient": False}, True)],
+    [({}, False), ({"consensus": "nfc+nfc"}, False), ({"consensus": "mlp"}, False), ({"stop_gradient": False}, True)],
 )
 def test_main_and_auxiliary_losses_leave_each_other_alone(choices: dict[str, object], moved: bool) -> None:
     method = make_method("normatch", means="normal", **choices).train()
     losses = method(make_batch(method)).losses
     (losses.pop("labelled") + losses.pop("unlabelled")).backward(retain_graph=True)
     assert all(p.grad is None for p in method.model.auxiliary.parameters())
-    assert set(losses) == ({"auxiliary"} if choices.get("auxiliary") == "mlp" else {"auxiliary", "density"})
+    assert set(losses) == ({"auxiliary"} if choices.get("consensus") == "mlp" else {"auxiliary", "density"})
     for loss in losses.values():
         method.zero_grad()
         loss.backward(retain_graph=True)
@@ -39,7 +39,7 @@ def test_main_and_auxiliary_losses_leave_each_other_alone(choices: dict[str, obj
 
 @pytest.mark.parametrize(("step", "ramp"), [(0, 0.0), (9, 0.0), (10, 0.2), (25, 0.4), (49, 0.8), (50, 1.0), (99, 1.0)])
 def test_auxiliary_losses_grow_over_five_epochs(step: int, ramp: float) -> None:
-    assert grown(torch.tensor(step), epoch=10, epochs=5).item() == pytest.approx(ramp)
+    assert epoch_ramp(torch.tensor(step), epoch=10, epochs=5).item() == pytest.approx(ramp)
 
 
 def test_the_ramp_weighs_the_auxiliary_losses_alone() -> None:
@@ -68,8 +68,9 @@ def test_the_defaults_are_the_papers() -> None:
         pseudo_label="soft",
         alignment=True,
         passes="joint",
-        consensus="min",
-        auxiliary="nfc",
+        temperature=0.5,
+        consensus="nfc",
+        disagree="min",
         head="softmax",
         stop_gradient=True,
         auxiliary_pseudo_labels=False,
@@ -91,9 +92,9 @@ def test_settings_say_how_the_classifiers_are_built() -> None:
     settings = NorMatchSettings(flow_layers=3, flow_hidden=8, means="normal", flow_dropout="always")
     nfc = HeadSpec("nfc", layers=3, hidden=8, means="normal", dropout=True)
     assert NorMatch.heads(settings) == (HeadSpec(), (nfc,))
-    assert NorMatch.heads(replace(settings, head="nfc", auxiliary="nfc+nfc")) == (nfc, (nfc, nfc))
-    assert NorMatch.heads(replace(settings, auxiliary="mlp")) == (HeadSpec(), (HeadSpec("mlp", layers=3),))
-    second = make_method("normatch", auxiliary="mlp").model.auxiliary
+    assert NorMatch.heads(replace(settings, head="nfc", consensus="nfc+nfc")) == (nfc, (nfc, nfc))
+    assert NorMatch.heads(replace(settings, consensus="mlp")) == (HeadSpec(), (HeadSpec("mlp", layers=3),))
+    second = make_method("normatch", consensus="mlp").model.auxiliary
     assert 80_000 < sum(p.numel() for p in second.parameters()) < 95_000, "0.09 M in Table 2"
 
 
@@ -174,10 +175,10 @@ def test_pseudo_labels_are_soft_until_the_decision_and_then_one_hot(adaptive: bo
         assert method.state_dict()["adaptive.mean"] != before
 
 
-@pytest.mark.parametrize("consensus", ["min", "drop"])
-def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s(consensus: str) -> None:
+@pytest.mark.parametrize("disagree", ["min", "drop"])
+def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s(disagree: str) -> None:
     torch.manual_seed(0)
-    method = make_method("normatch", means="normal", consensus=consensus).eval()
+    method = make_method("normatch", means="normal", disagree=disagree).eval()
     batch = make_batch(method)
     pseudo = method(batch).pseudo
     head, flow, _ = method.model.outputs(batch.unlabelled[0])
@@ -190,7 +191,7 @@ def test_confidence_is_the_head_s_and_auxiliary_is_the_flow_s(consensus: str) ->
     agree = aligned.argmax(1) == flow.argmax(1)
     assert agree.unique().tolist() == [False, True]
     assert pseudo.trusted.tolist() == agree.tolist()
-    disputed = torch.minimum(aligned.amax(1), flow.amax(1)) if consensus == "min" else torch.zeros(len(agree))
+    disputed = torch.minimum(aligned.amax(1), flow.amax(1)) if disagree == "min" else torch.zeros(len(agree))
     torch.testing.assert_close(pseudo.weight, torch.where(agree, 1.0, disputed))
 
 

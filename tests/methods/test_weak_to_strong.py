@@ -27,7 +27,7 @@ def test_all_views_go_through_the_backbone_together(passes: str) -> None:
     batch = make_batch(method)
     (labelled,), (weak, strong) = batch.labelled, batch.unlabelled
     one = copy.deepcopy(method.model).features(torch.cat([labelled, strong, weak]))
-    z_labelled, z_weak, z_strong = method.embed(batch)
+    z_labelled, (z_weak,), (z_strong,) = method.embed(batch)
     torch.testing.assert_close(torch.cat([z_labelled, z_strong, z_weak]), one)
     assert z_labelled.requires_grad
     assert z_strong.requires_grad
@@ -35,10 +35,10 @@ def test_all_views_go_through_the_backbone_together(passes: str) -> None:
 
 
 @pytest.mark.parametrize("head", ["softmax", "nfc"])
-@pytest.mark.parametrize("auxiliary", ["nfc", "mlp"])
-def test_classifiers_compute_in_float32_whatever_the_backbone_computes_in(head: str, auxiliary: str) -> None:
+@pytest.mark.parametrize("consensus", ["nfc", "mlp"])
+def test_classifiers_compute_in_float32_whatever_the_backbone_computes_in(head: str, consensus: str) -> None:
     """In bfloat16 two logits are often equal, and a classifier with two largest logits agrees with none."""
-    method = make_method("normatch", head=head, auxiliary=auxiliary, means="normal")
+    method = make_method("normatch", head=head, consensus=consensus, means="normal")
     model = method.model
     z = torch.randn(64, model.backbone.features).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -69,9 +69,9 @@ def test_strong_views_learn_the_target_that_the_setting_names(
 
 
 def test_what_a_method_cannot_do_is_refused() -> None:
-    with pytest.raises(UserError, match=r"settings\.threshold is 1\.5: give a probability"):
+    with pytest.raises(UserError, match=r"settings\.threshold is 1\.5: give a number from 0 to 1"):
         FixMatchSettings(threshold=1.5).check()
     spec = dataclasses.replace(made("joint").model.spec, backbone="mlp", shape=(5,), mean=(0.0,), std=(1.0,))
-    task = Task(classes=3, labelled=6, unlabelled=30, epoch=10, steps=100)
+    task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     with pytest.raises(UserError, match=r"settings\.passes is 'shared', which backbone 'mlp' does not have"):
         FixMatch(Model(spec), task, FixMatchSettings(passes="shared"))

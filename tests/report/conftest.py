@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> Runs:
         "fixmatch": tiny_config.replace(method="fixmatch"),
         "supervised": tiny_config.replace(method="supervised"),
         "validation": tiny_config.replace(validation=0.1),
-        "mlp": tiny_config.replace(settings=NorMatchSettings(auxiliary="mlp")),
+        "mlp": tiny_config.replace(settings=NorMatchSettings(consensus="mlp")),
         "nothing-held-out": tiny_config.replace(test_share=0.0),
         "vectors": own(str(folder / "vectors.npz")).replace(test_share=0.2, **short),
     }

@@ -16,8 +16,8 @@ from tests.conftest import make_method
 
 @pytest.mark.parametrize("ramp", [False, True])
 def test_average(ramp: bool) -> None:
-    model = make_method("supervised").model
-    average = EMA(model, 0.9, ramp)
+    method = make_method("supervised")
+    model, average = method.model, EMA(method, 0.9, ramp)
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
     for step in range(4):
         with torch.no_grad():

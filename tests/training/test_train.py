@@ -71,8 +71,8 @@ def test_resume_needs_a_run_and_the_same_config(finished: Run, tiny_config: Conf
         train(tiny_config, tmp_path / "nothing", resume=True)
     with pytest.raises(UserError, match=r"was started with validation 0.1, not 0.0"):
         train(tiny_config, finished.path, resume=True)
-    settings = dataclasses.replace(finished.config.settings, consensus="drop")  # type: ignore[call-arg]
-    with pytest.raises(UserError, match=r"was started with settings.consensus min, not drop"):
+    settings = dataclasses.replace(finished.config.settings, disagree="drop")  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"was started with settings.disagree min, not drop"):
         train(finished.config.replace(settings=settings), finished.path, resume=True)
     with pytest.raises(UserError, match=r"config is 'pictures': give a Config, such as normatch.recipes.own"):
         train("pictures", tmp_path / "other")  # type: ignore[arg-type]

@@ -17,6 +17,9 @@ OFF: dict[str, dict[str, float | None]] = {
 STRONG_ALONE = ("ops", "max_strength", "cutout", "mix", "mask")
 """The augmentations that weak views do not have."""
 
+WITHOUT_STRONG = {"none", "weak", "mixed"}
+"""The views without any of these."""
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -61,7 +64,7 @@ class AugmentConfig:
 
     def must_show(self, views: Collection[str], method: str) -> None:
         """Raise UserError if it changes strong views and the method has none: it would do nothing."""
-        for field, value in self._asked(STRONG_ALONE) if "strong" not in views else ():
+        for field, value in self._asked(STRONG_ALONE) if set(views) <= WITHOUT_STRONG else ():
             raise UserError(
                 f"augment.{field} is {value}, which is for strong views, but method {method!r} has none: "
                 "leave it out, or choose another method"

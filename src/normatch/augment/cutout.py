@@ -3,10 +3,23 @@
 import torch
 from torch import Tensor
 
-__all__ = ["cut_out"]
+__all__ = ["Cutout", "cut_out"]
 
 GREY = 127
 """Grey level of the hole (FixMatch: half of white)."""
+
+
+class Cutout:
+    """A hole in images of this size whose sides are a share of theirs, rounded down."""
+
+    def __init__(self, size: tuple[int, ...], share: float) -> None:
+        self.hole = (int(size[0] * share), int(size[1] * share))
+
+    def draw(self, n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, ...]:
+        return (torch.rand((2, n), generator=generator, device=device),)
+
+    def apply(self, images: Tensor, uniform: Tensor) -> Tensor:
+        return cut_out(images, uniform, self.hole)
 
 
 def cut_out(images: Tensor, uniform: Tensor, hole: tuple[int, int]) -> Tensor:

@@ -18,6 +18,7 @@ __all__ = [
     "OPS",
     "Choices",
     "Programs",
+    "RandAugment",
     "apply_choices",
     "build_programs",
     "choose",
@@ -134,6 +135,23 @@ def build_programs(height: int, width: int, device: torch.device | str) -> Progr
             [(*p.base, *blend.split_factor(p.factor)) for p in programs], dtype=torch.float32, device=device
         ),
     )
+
+
+class RandAugment:
+    """So many ops for each image of this size; the table of programs is copied once to each device."""
+
+    def __init__(self, size: tuple[int, ...], ops: int, max_strength: int) -> None:
+        self.size, self.ops, self.max_strength = size, ops, max_strength
+        self._tables: dict[torch.device, Programs] = {}
+
+    def draw(self, n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, Programs]:
+        if device not in self._tables:
+            height, width = self.size
+            self._tables[device] = build_programs(height, width, device)
+        return torch.rand((4, n, self.ops), generator=generator, device=device), self._tables[device]
+
+    def apply(self, images: Tensor, uniform: Tensor, programs: Programs) -> Tensor:
+        return randaugment(images, uniform, self.max_strength, programs)
 
 
 def randaugment(images: Tensor, uniform: Tensor, max_strength: int, programs: Programs) -> Tensor:

@@ -1,50 +1,34 @@
-"""Views of feature vectors (N, D): Gaussian noise, mixing with another sample, masking a share of the dimensions."""
-
-from typing import NamedTuple
+"""Views of feature vectors (N, D): Gaussian noise, and masking a share of the dimensions."""
 
 import torch
 from torch import Tensor
 
-__all__ = ["VectorNumbers", "draw_mask", "draw_mix", "draw_noise", "vector_view"]
+__all__ = ["Mask", "Noise"]
 
 
-class VectorNumbers(NamedTuple):
-    """The random numbers of one view of a batch of feature vectors; a stage that is None is left out."""
+class Noise:
+    """Adds normal noise of standard deviation ``sigma`` · ``scale`` (D,)."""
 
-    noise: Tensor | None = None
-    """(N, D) the noise to add."""
-    mix: tuple[Tensor, Tensor] | None = None
-    """(N,) the sample of the batch that each is mixed with, and (N, 1) its share in the mixture."""
-    mask: tuple[Tensor, Tensor] | None = None
-    """(N, D) which dimensions are masked, and (D,) the values that replace them."""
+    def __init__(self, sigma: float, scale: Tensor) -> None:
+        self.sigma, self.scale = sigma, scale
 
+    def draw(self, n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, ...]:
+        normal = torch.randn((n, len(self.scale)), generator=generator, device=device, dtype=self.scale.dtype)
+        return (normal * (self.sigma * self.scale),)
 
-def draw_noise(n: int, sigma: float, scale: Tensor, generator: torch.Generator) -> Tensor:
-    """Normal noise (n, D) of standard deviation ``sigma`` · ``scale`` (D,)."""
-    normal = torch.randn((n, len(scale)), generator=generator, device=scale.device, dtype=scale.dtype)
-    return normal * (sigma * scale)
+    def apply(self, vectors: Tensor, noise: Tensor) -> Tensor:
+        return vectors + noise
 
 
-def draw_mix(n: int, most: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Partners (a random permutation of the batch) and their shares, uniform from 0 to ``most``."""
-    partner = torch.rand(n, generator=generator, device=generator.device).argsort()
-    return partner, most * torch.rand((n, 1), generator=generator, device=generator.device)
+class Mask:
+    """Replaces exactly ``round(share · D)`` dimensions of each sample by ``centre`` (D,)."""
 
+    def __init__(self, share: float, centre: Tensor) -> None:
+        self.share, self.centre = share, centre
 
-def draw_mask(n: int, share: float, centre: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Exactly ``round(share · D)`` dimensions of each sample, to be replaced by ``centre`` (D,)."""
-    order = torch.rand((n, len(centre)), generator=generator, device=centre.device).argsort(1)
-    return order < round(share * len(centre)), centre
+    def draw(self, n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, ...]:
+        order = torch.rand((n, len(self.centre)), generator=generator, device=device).argsort(1)
+        return (order < round(self.share * len(self.centre)),)
 
-
-def vector_view(vectors: Tensor, numbers: VectorNumbers) -> Tensor:
-    """The view of ``vectors`` (N, D): with noise, moved towards another sample, masked."""
-    if numbers.noise is not None:
-        vectors = vectors + numbers.noise
-    if numbers.mix is not None:
-        partner, share = numbers.mix
-        vectors = torch.lerp(vectors, vectors[partner], share)
-    if numbers.mask is not None:
-        masked, centre = numbers.mask
-        vectors = torch.where(masked, centre, vectors)
-    return vectors
+    def apply(self, vectors: Tensor, masked: Tensor) -> Tensor:
+        return torch.where(masked, self.centre, vectors)

@@ -3,7 +3,26 @@
 import torch
 from torch import Tensor
 
-__all__ = ["weak_view"]
+from normatch.errors import UserError
+
+__all__ = ["Weak", "weak_view"]
+
+
+class Weak:
+    """Flip and crop of images of this size; ``pad`` None is an eighth of each side, rounded down."""
+
+    def __init__(self, size: tuple[int, ...], pad: int | None, flip: bool) -> None:
+        height, width = size
+        if pad is not None and pad >= min(height, width):
+            raise UserError(f"augment.pad is {pad}: allowed is less than the image's side, {min(height, width)}")
+        self.pad = (height // 8, width // 8) if pad is None else (pad, pad)
+        self.flip = flip
+
+    def draw(self, n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, ...]:
+        return (torch.rand((3, n), generator=generator, device=device),)
+
+    def apply(self, images: Tensor, uniform: Tensor) -> Tensor:
+        return weak_view(images, uniform, self.pad, self.flip)
 
 
 def weak_view(images: Tensor, uniform: Tensor, pad: tuple[int, int], flip: bool) -> Tensor:

@@ -1,8 +1,8 @@
 """The contract of a method: views of one batch in, named losses and diagnostics out, all of them tensors.
 
 A method's ``forward`` is captured as part of one CUDA graph: no ``.item()``, no host synchronisation, no shape that
-depends on data, and no ground truth of unlabelled images. ``docs/architecture.md`` describes how methods unlike
-FixMatch (teachers, queues, mixed images, labels propagated once an epoch) fit in.
+depends on data, and no ground truth of unlabelled images. Methods that train strong views on pseudo-labels of weak ones
+subclass the template in ``parts/weak_to_strong.py``; ``docs/architecture.md`` says how others fit in.
 """
 
 import abc
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
@@ -21,7 +22,10 @@ __all__ = ["Batch", "Embedding", "Method", "Outcome", "PseudoLabels", "Settings"
 
 @dataclass(frozen=True)
 class ViewsWanted:
-    """The kinds of views that a method needs, in order: ``("weak", "strong", "strong")`` gives two strong views."""
+    """The views that a method needs, in order, by the names in :data:`normatch.augment.VIEWS`.
+
+    ``("weak", "strong", "strong")`` gives two strong views.
+    """
 
     labelled: tuple[str, ...] = ("weak",)
     unlabelled: tuple[str, ...] = ()
@@ -31,7 +35,8 @@ class ViewsWanted:
 class Task:
     """All that a method may know about the problem besides the batches."""
 
-    classes: int
+    prior: tuple[float, ...]
+    """Share of each class among the labels."""
     labelled: int
     """Number of labelled images."""
     unlabelled: int
@@ -41,6 +46,10 @@ class Task:
     steps: int
     """Steps of the whole run."""
 
+    @property
+    def classes(self) -> int:
+        return len(self.prior)
+
 
 class Batch(NamedTuple):
     """The inputs of one step. Images are uint8 (N, C, H, W); feature vectors are float (N, D)."""
@@ -49,6 +58,8 @@ class Batch(NamedTuple):
     """The labelled images, one tensor per view in ``ViewsWanted.labelled``."""
     labels: Tensor
     """(B,) their classes."""
+    labelled_positions: Tensor
+    """(B,) the numbers of these labelled images, 0 … Task.labelled − 1. Images occur twice if they are few."""
     unlabelled: tuple[Tensor, ...]
     """The unlabelled images, one tensor per view in ``ViewsWanted.unlabelled``."""
     positions: Tensor
@@ -57,7 +68,10 @@ class Batch(NamedTuple):
     step: Tensor
     """() number of steps done before this one, on the device."""
     teacher: Model
-    """The running average of the model's weights, in evaluation mode, without gradients."""
+    """The running average of the model's weights, without gradients; in evaluation mode unless the method's
+    ``teacher_trains`` is on."""
+    teacher_heads: nn.ModuleDict
+    """The running averages of the method's modules named in ``Method.averaged``."""
 
 
 class PseudoLabels(NamedTuple):
@@ -110,18 +124,31 @@ class Method(nn.Module, abc.ABC):
 
     summary: ClassVar[str] = ""
     """One line for ``normatch list methods``."""
+    paper: ClassVar[str] = ""
+    """Authors, venue and year, such as ``Sohn et al., NeurIPS 2020``; empty for none."""
     Settings: ClassVar[type[Settings]] = Settings
     views: ViewsWanted = ViewsWanted()
     """The views it needs. The class attribute must say whether the method needs unlabelled views, because the engine
     reads it before it builds the method. If settings change the kinds of views, ``__init__`` may set ``self.views``."""
     capturable: ClassVar[bool] = True
     """Whether ``forward`` can be compiled and captured; set False if it must look at values, and it runs eagerly."""
+    averaged: ClassVar[tuple[str, ...]] = ()
+    """Names of submodules whose weights are averaged as the model's are: ``batch.teacher_heads`` has the averages."""
+    teacher_trains: ClassVar[bool] = False
+    """Whether ``batch.teacher`` is in training mode: batch norm then uses the statistics of the batch."""
+
+    epoch: Tensor
+    """() ``task.epoch`` and, below, ``task.steps``: as numbers they would be part of the compiled code, which a run of
+    another length could not use."""
+    steps: Tensor
 
     def __init__(self, model: Model, task: Task, settings: Any) -> None:
         super().__init__()
         self.model = model
         self.task = task
         self.settings = settings
+        self.register_buffer("epoch", torch.tensor(task.epoch), persistent=False)
+        self.register_buffer("steps", torch.tensor(task.steps), persistent=False)
 
     @classmethod
     def heads(cls, settings: Any) -> tuple[HeadSpec, tuple[HeadSpec, ...]]:
@@ -144,8 +171,8 @@ class Method(nn.Module, abc.ABC):
     def begin_epoch(self, epoch: int, embed: Callable[[], Embedding]) -> None:
         """Called on the host before each epoch, outside the captured step; by default it does nothing.
 
-        ``embed()`` returns the features of all images, from which, for example, deep label propagation would compute
-        its labels and write them into a buffer. torch's generators are seeded before each call; draw from no others.
+        ``embed()`` returns the features of all images, from which, for example, deep label propagation computes its
+        labels and writes them into a buffer. torch's generators are seeded before each call; draw from no others.
         """
 
 

@@ -5,10 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from normatch.errors import UserError
 from normatch.methods.base import Batch, Settings, methods
 from normatch.methods.parts.pseudo_labels import threshold_weights
-from normatch.methods.parts.weak_to_strong import WeakToStrongSettings, Weighted
+from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 
 __all__ = ["FixMatch", "FixMatchSettings"]
 
@@ -21,15 +20,19 @@ class FixMatchSettings(WeakToStrongSettings):
     """Least probability at which a pseudo-label is used."""
 
     def check(self) -> None:
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"settings.threshold is {self.threshold}: give a probability from 0 to 1")
+        super().check()
+        self.must_be_probability("threshold")
 
 
 @methods.named("fixmatch")
-class FixMatch(Weighted):
-    """L = L_x + 1/μB Σ 1[max p ≥ threshold] · H(ŷ, p(strong))."""
+class FixMatch(WeakToStrong):
+    """Where the weak view's p is confident, the strong view learns its one-hot label ŷ.
+
+    L = L_x + 1/μB Σ 1[max p(weak) ≥ threshold] · H(ŷ, p(strong))
+    """
 
     summary: ClassVar[str] = "confident weak predictions teach strong views"
+    paper: ClassVar[str] = "Sohn et al., NeurIPS 2020"
     Settings: ClassVar[type[Settings]] = FixMatchSettings
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:

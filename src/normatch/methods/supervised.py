@@ -10,7 +10,7 @@ __all__ = ["Supervised"]
 
 @methods.named("supervised")
 class Supervised(Method):
-    """L = L_x(θ_d), on weakly augmented labelled images."""
+    """L = L_x on weakly augmented labelled images: the baseline that every other method must beat."""
 
     summary: ClassVar[str] = "the labelled images alone"
 

@@ -3,24 +3,30 @@
 import copy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normatch.nets.model import Model
+from normatch.methods import Method
 
 __all__ = ["EMA"]
 
 
 class EMA:
-    """θ̄ ← decay · θ̄ + (1 − decay) · θ after each step; buffers (batch-norm statistics) are copied."""
+    """θ̄ ← decay · θ̄ + (1 − decay) · θ after each step; buffers (batch-norm statistics) are copied.
 
-    def __init__(self, model: Model, decay: float, ramp: bool) -> None:
+    ``model`` is the average of the method's model, ``heads`` that of the modules named in ``method.averaged``.
+    """
+
+    def __init__(self, method: Method, decay: float, ramp: bool) -> None:
         self.decay = decay
         self.ramp = ramp
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        heads = nn.ModuleDict({name: getattr(method, name) for name in method.averaged})
+        self.model = copy.deepcopy(method.model).eval().requires_grad_(False)
+        self.heads = copy.deepcopy(heads).eval().requires_grad_(False)
         # Listed once: on a CPU, walking through all modules at each step takes longer than the arithmetic.
-        self._mine: list[Tensor] = list(self.model.parameters())
-        self._theirs: list[Tensor] = list(model.parameters())
-        buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
+        self._mine: list[Tensor] = [*self.model.parameters(), *self.heads.parameters()]
+        self._theirs: list[Tensor] = [*method.model.parameters(), *heads.parameters()]
+        pairs = (self.model, method.model), (self.heads, heads)
+        buffers = [b for mine, theirs in pairs for b in zip(mine.buffers(), theirs.buffers(), strict=True)]
         # Grouped by dtype, so that one kernel copies all buffers of a dtype.
         dtypes = dict.fromkeys(mine.dtype for mine, _ in buffers)
         self._copies = [tuple(zip(*(b for b in buffers if b[0].dtype == dtype), strict=True)) for dtype in dtypes]

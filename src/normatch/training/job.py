@@ -125,7 +125,9 @@ def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None =
     on_host = stays_on_host(config.pool, corpus, runtime.device)
     mean, std = _statistics(corpus.train)
     spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
-    task = Task(len(spec.classes), len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
+    counts = np.bincount(corpus.train.labels[split.labelled], minlength=len(spec.classes))
+    prior = tuple((counts / counts.sum()).tolist())
+    task = Task(prior, len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive(config.seed, "weights"))
         model = Model(spec)

@@ -38,7 +38,7 @@ class Step:
         self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
     ) -> None:
         self.method = method
-        self.ema = EMA(method.model, config.ema, config.ema_ramp)
+        self.ema = EMA(method, config.ema, config.ema_ramp)
         names = {id(p): name for name, p in method.named_parameters()}
         self.optimisers = Optimisers(method.groups(config.optim), names, config.optim, config.steps, runtime.device)
         self.meter = Meter(runtime.device)
@@ -88,7 +88,11 @@ class Step:
         torch.clear_autocast_cache()
         batch, truth = self.sample()
         self.optimisers.zero()
+        if self.method.teacher_trains:
+            self.ema.model.train()
         loss, measured = self.learn(batch, truth)
+        if self.method.teacher_trains:
+            self.ema.model.eval()
         loss.backward()
         self.optimisers.step(self._step)
         self.ema.update(self._step)
@@ -106,10 +110,12 @@ class Step:
         batch = Batch(
             labelled=self._views_of(images, wanted.labelled),
             labels=self._pool.labels[at],
+            labelled_positions=labelled,
             unlabelled=self._views_of(images_unlabelled, wanted.unlabelled),
             positions=unlabelled,
             step=self._step,
             teacher=self.ema.model,
+            teacher_heads=self.ema.heads,
         )
         return batch, self._pool.labels[at_unlabelled]
 
@@ -198,19 +204,23 @@ class Step:
         parts = {
             "method": self.method.state_dict(),
             "average": self.ema.model.state_dict(),
+            "average_heads": self.ema.heads.state_dict(),
             "optimiser": self.optimisers.state(),
             "meter": self.meter.state(),
         }
         return {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
 
     def load(self, tensors: dict[str, Tensor], done: int) -> None:
-        parts: dict[str, dict[str, Tensor]] = {"method": {}, "average": {}, "optimiser": {}, "meter": {}}
+        parts: dict[str, dict[str, Tensor]] = {
+            part: {} for part in ("method", "average", "average_heads", "optimiser", "meter")
+        }
         for key, value in tensors.items():
             part, name = key.split("/", 1)
             parts[part][name] = value
         try:
             self.method.load_state_dict(parts["method"])
             self.ema.model.load_state_dict(parts["average"])
+            self.ema.heads.load_state_dict(parts["average_heads"])
             self.optimisers.load(parts["optimiser"])
         except (RuntimeError, ValueError) as error:  # torch names all that differs, a line each
             differs = " ".join(str(error).split())

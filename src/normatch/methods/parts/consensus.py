@@ -1,7 +1,4 @@
-"""The auxiliary classifiers of NorMatch: their weighting of pseudo-labels and their losses (Sections 3.2, 3.3).
-
-Separate from NorMatch, so that other methods can weight their pseudo-labels by consensus with a flow too.
-"""
+"""The auxiliary classifiers: their weighting of pseudo-labels and their losses (Sections 3.2, 3.3)."""
 
 from typing import Literal, NamedTuple
 
@@ -11,7 +8,7 @@ from torch import Tensor, nn
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.parts.pseudo_labels import consensus_weights, labelled_loss, pseudo_loss, targets
 
-__all__ = ["AuxiliaryOutput", "Consensus", "ramp"]
+__all__ = ["AuxiliaryOutput", "Consensus"]
 
 
 class AuxiliaryOutput(NamedTuple):
@@ -26,18 +23,19 @@ class AuxiliaryOutput(NamedTuple):
 
 
 class Consensus:
-    """Auxiliary classifiers on features that (by default) are detached from the backbone.
+    """Auxiliary classifiers on features that are detached from the backbone.
 
     ``classifiers`` are the model's: :class:`~normatch.flow.NormalizingFlowClassifier` or a softmax MLP. The model
     owns them; this class is not a module, so that they appear only once in a state dict.
     """
 
-    def __init__(
-        self, classifiers: nn.ModuleList, stop_gradient: bool = True, disagree: Literal["min", "drop"] = "min"
-    ) -> None:
+    def __init__(self, classifiers: nn.ModuleList, disagree: Literal["min", "drop"] = "min") -> None:
         self.classifiers = classifiers
-        self.stop_gradient = stop_gradient
         self.disagree: Literal["min", "drop"] = disagree
+        self.stop_gradient = True
+        """False lets the auxiliary losses reach the backbone (Table 3)."""
+        self.pseudo_labels = False
+        """True trains the classifiers on pseudo-labels as well (Table 4)."""
 
     def outputs(self, z_labelled: Tensor, z_weak: Tensor) -> list[AuxiliaryOutput]:
         """The output of each classifier, from one pass over all features."""
@@ -64,30 +62,17 @@ class Consensus:
         return weight, agree, torch.stack([q.amax(1) for q in others]).amin(0)
 
     def losses(
-        self,
-        outputs: list[AuxiliaryOutput],
-        labels: Tensor,
-        num_weight: float,
-        pseudo: tuple[Tensor, Tensor] | None = None,
+        self, outputs: list[AuxiliaryOutput], labels: Tensor, num_weight: float, p: Tensor, tau: Tensor
     ) -> dict[str, Tensor]:
-        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, if ``pseudo`` is given, the pseudo-label loss of Table 4.
+        """L_x(θ_n), λ L_u(θ_n) (NUM, eq. 7) and, with ``pseudo_labels``, the loss of Table 4 on p_d (N, K) and τ (N,).
 
         L_u is the mean of −log p_n(z) over the unlabelled batch. Softmax classifiers have no density, hence no NUM. Of
         several classifiers, the cross-entropies are averaged, and NUM is that of the first alone, as published.
-        ``pseudo`` is p_d (N, K) and the weights τ (N,).
         """
         terms = {"auxiliary": torch.stack([labelled_loss(output.labelled, labels) for output in outputs]).mean()}
         if outputs[0].log_prob is not None:
             terms["density"] = -num_weight * outputs[0].log_prob.mean()
-        if pseudo is not None:
-            p, weight = pseudo
+        if self.pseudo_labels:
             target = targets(p, one_hot=True)
-            terms["auxiliary_pseudo"] = torch.stack([pseudo_loss(o.weak, target, weight) for o in outputs]).mean()
+            terms["auxiliary_pseudo"] = torch.stack([pseudo_loss(o.weak, target, tau) for o in outputs]).mean()
         return terms
-
-
-def ramp(step: Tensor, epoch: Tensor | int, epochs: int) -> Tensor:
-    """Weight of the auxiliary losses: the number of epochs (of ``epoch`` steps) so far / ``epochs``, at most 1."""
-    if epochs == 0:
-        return torch.ones((), device=step.device)
-    return (step // epoch / float(epochs)).clamp(max=1.0)

@@ -70,4 +70,4 @@ def sgd_and_adamw(
     apart = [p for module in modules for p in module.parameters()]
     taken = {id(p) for p in apart}
     others = sgd_groups((p for p in params if id(p) not in taken), optim)
-    return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)]
+    return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)] if apart else others

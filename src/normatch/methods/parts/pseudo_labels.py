@@ -1,5 +1,6 @@
 """Pseudo-labels, aligned and weighted (FixMatch, NorMatch's eq. 3, SoftMatch), and the losses; all in float32."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -12,6 +13,7 @@ __all__ = [
     "consensus_weights",
     "labelled_loss",
     "pseudo_loss",
+    "sharpen",
     "targets",
     "threshold_weights",
 ]
@@ -33,17 +35,25 @@ def targets(p: Tensor, one_hot: bool) -> Tensor:
     return F.one_hot(p.argmax(1), p.shape[1]).to(p.dtype) if one_hot else p
 
 
-class Alignment(nn.Module):
-    """Distribution alignment (Section 4.1): p / p̄, renormalised, so that classes are equally frequent on average.
+def sharpen(p: Tensor, temperature: float) -> Tensor:
+    """p^(1/T), renormalised (MixMatch, eq. 7), for probabilities (N, K)."""
+    return (p.clamp_min(torch.finfo(p.dtype).tiny).log() / temperature).softmax(1)
 
-    p̄ is the mean of the last ``batches`` batch means, including this one; 32 as in the published code.
+
+class Alignment(nn.Module):
+    """Distribution alignment (Section 4.1): p · q / p̄, renormalised, so that classes have the shares q on average.
+
+    p̄ is the mean of the last ``batches`` batch means, including this one; 32 as in the published code. ``target`` is q,
+    such as ``task.prior``; None for equally frequent classes.
     """
 
     queue: Tensor
     seen: Tensor
+    target: Tensor | None
 
-    def __init__(self, classes: int, batches: int = 32) -> None:
+    def __init__(self, classes: int, batches: int = 32, target: Sequence[float] | None = None) -> None:
         super().__init__()
+        self.register_buffer("target", None if target is None else torch.tensor(target), persistent=False)
         self.register_buffer("queue", torch.zeros(batches, classes))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
@@ -54,6 +64,8 @@ class Alignment(nn.Module):
         self.seen.add_(1)
         average = self.queue.sum(0) / self.seen.clamp(max=len(self.queue))
         aligned = p / average.clamp_min(torch.finfo(p.dtype).tiny)
+        if self.target is not None:
+            aligned = aligned * self.target
         return aligned / aligned.sum(1, keepdim=True)
 
 
