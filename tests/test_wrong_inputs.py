@@ -120,11 +120,10 @@ COMMANDS: list[tuple[str, str]] = [
     ("data get cifar11", "if a plug-in defines it, set NORMATCH_PLUGINS to its module"),
     ("data inspect nowhere", "'nowhere': no such folder or file"),
     ("bench --repeats 0", "repeats is 0"),
-    ("bench --compare nothing", "unknown method 'nothing'"),
-    ("bench --out nowhere/x.json", "nowhere is no folder that can be written to"),
     ("reproduce table9", "table9"),
     ("reproduce table1 --steps 0", "steps is 0"),
     ("reproduce table1 --seeds 0 0", "seeds are 0 0"),
+    ("reproduce table1 --data digits --minutes 0", "minutes is 0.0: give a number above 0"),
     ("reproduce table1 --data-root .", "cifar10"),
     ("demo --steps 0", "steps is 0"),
 ]
@@ -155,8 +154,6 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --data x.npz", "labels are float64", arrays(x=X, y=Y / 2)),
     ("train --data x.npz --image-size 8", "feature vectors", arrays(x=X, y=Y)),
     ("data inspect pets --sheet pets/cat/0.png", "pets/cat/0.png exists already", pets),
-    ("bench --data pets --images 99 --device cpu", "images is 99", pets),
-    ("bench --out notes.txt", "notes.txt exists already", file("notes.txt")),
     ("reproduce table1 --out notes.txt", "notes.txt", file("notes.txt")),
 ]
 

@@ -116,8 +116,6 @@ class Grid:
         However it ends, runs that ended stay so, and the next call continues the others from their checkpoints. A step
         that a run has compiled serves all later runs that differ in seed or length alone.
         """
-        if minutes is not None and minutes <= 0:
-            raise UserError(f"minutes is {minutes}: give a number above 0")
         (self.out / "results").mkdir(parents=True, exist_ok=True)
         self.tables()  # Before hours of training: a result that cannot be read would stop it after the first run.
         failed = []
@@ -165,9 +163,10 @@ def plan(
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: choose another --out")
     studies = _studies(name)
+    movable = [study for study in studies if study.movable and name != "grid"]
     if data is not None:
         recipe = _recipe_for(data)
-        studies = [study.on(recipe) for study in studies if study.movable and name != "grid"]
+        studies = [study.on(recipe) for study in movable]
         if not studies:
             raise UserError(f"{name} is about its own data and cannot be trained on {data}: leave --data out")
     # By seed, so that a grid stopped early has all rows for some seeds.
@@ -177,7 +176,7 @@ def plan(
     needed = dict.fromkeys(trial.recipe for trial, _ in wanted)
     missing = _missing(needed, data_root)
     if missing and len(missing) == len(needed):
-        hint = "; to try it without, add --data digits" if any(study.movable for study in studies) else ""
+        hint = "; to try it without, add --data digits" if movable else ""
         raise UserError(next(iter(missing.values())) + hint)
     runs: dict[str, Planned] = {}
     for trial, seed in wanted:
