@@ -154,6 +154,7 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --data x.npz", "labels are float64", arrays(x=X, y=Y / 2)),
     ("train --data x.npz --image-size 8", "feature vectors", arrays(x=X, y=Y)),
     ("data inspect pets --sheet pets/cat/0.png", "pets/cat/0.png exists already", pets),
+    ("bench --data pets --images 99 --device cpu", "images is 99", pets),
     ("reproduce table1 --out notes.txt", "notes.txt", file("notes.txt")),
 ]
 

@@ -193,6 +193,8 @@ class BenchOptions(RunOptions):
     """Number of timings; their median is reported."""
     seconds: float = 2.0
     """Approximate length of each timing."""
+    images: int | None = None
+    """Noise images in place of a named data set; by default a few steps' worth."""
     json: Json = False
 
 
@@ -243,8 +245,14 @@ def _bench(argv: list[str]) -> None:
         # Time the settings that `normatch train` would choose.
         with decoding() as on_decoded, _or_skipped():
             made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
-    config, progress = made.config, Lines(f"{config.name} {config.method}")
-    report = bench(config, repeats=given.repeats, seconds=given.seconds, corpus=made.corpus, progress=progress)
+    report = bench(
+        made.config,
+        repeats=given.repeats,
+        seconds=given.seconds,
+        images=given.images,
+        corpus=made.corpus,
+        progress=Lines(f"{config.name} {config.method}"),
+    )
     _say(jsonlib.dumps(report) if given.json else describe(report))
 
 
