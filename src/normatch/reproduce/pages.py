@@ -157,8 +157,8 @@ def _draw(table: Table) -> tuple[str, str] | None:
 
 def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tuple[str, str] | None:
     """The curves of the first seed of the longest runs, and their ends next to what the paper states."""
-    ended = (r for answer in table.answers(table.study.trials()[0]) for r in answer.results if r.failed is None)
-    result = next((result for result in ended if "pseudo/trusted" in result.curves), None)
+    longest = table.longest()
+    result = next((result for result in longest.results if not result.failed), None) if longest else None
     if result is None:
         return None
     names = {key: name.replace("{second}", "flow") for key, (name, _, _) in figure.items()}

@@ -221,6 +221,11 @@ class Table:
                 found.append(Answer(steps, whole, tuple(sorted(same, key=lambda result: result.config.seed))))
         return found
 
+    def longest(self) -> Answer | None:
+        """The answer with the longest runs; of the first row in a tie."""
+        found = [answer for trial in self.study.trials() for answer in self.answers(trial)[:1]]
+        return max(found, key=lambda answer: answer.steps, default=None)
+
     def gains(self) -> list[Gain]:
         """The gains of all rows over the first, column by column."""
         first, *others = self.study.rows
