@@ -140,7 +140,8 @@ FAST = Trial("normatch", "cifar10-40-fast", settings={"passes": "shared"})
 def _row(name: str, trial: Trial | None, accuracy: float | None, confident: float | None = None) -> Row:
     """A row of one column."""
     numbers: dict[Measure, float | None] = {"accuracy": accuracy, "confident": confident}
-    return Row(name, (Cell({name: Score(number) for name, number in numbers.items() if number is not None}, trial),))
+    paper: dict[Measure, Score] = {measure: Score(number) for measure, number in numbers.items() if number is not None}
+    return Row(name, (Cell(paper, trial),))
 
 
 _ANALYSIS = (
