@@ -56,6 +56,17 @@ def test_a_plan_has_each_run_once_by_seed(tmp_path: Path) -> None:
     }
 
 
+def test_the_fixed_grid_keeps_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "open_corpus", lambda config: None)
+    runs = plan("grid", out=tmp_path).runs
+    assert [(run.name.rpartition("-")[0], run.config.seed) for run in runs] == [
+        (f"{trial.recipe}-{trial.name}-{trial.config(seed).steps}", seed) for trial, seed in paper.FIXED_GRID
+    ]
+    assert len(plan("grid", seeds=(0, 1), only=("10-250",), out=tmp_path).runs) == 10
+    with pytest.raises(UserError, match="grid is about its own data"):
+        plan("grid", data="digits", out=tmp_path)
+
+
 def test_a_table_is_filled_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table3", *SHORT, "--out", str(tmp_path)]
     assert main([*command, "--dry-run"]) == 0
