@@ -136,43 +136,6 @@ def test_a_stored_config_is_repeated_and_flags_change_it(
     assert "give one of them" in error_of(capsys, "train", "digits-40", "--config", str(run / "config.json"))
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("[" * 100_000, "nested too deeply"),
-        ('{"optim": ' * 400 + "{}" + "}" * 400, "unknown field optim.optim"),
-        ("[]", "it is no JSON object"),
-        ('{"steps": "many"}', "steps is 'many': give int"),
-        ('{"normatch": "99.1", "colour": 1}', "written by normatch 99.1"),
-    ],
-)
-def test_a_config_that_is_none_is_one_line(
-    content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "config.json").write_text(content)
-    message = error_of(capsys, "train", "--config", str(tmp_path / "config.json"))
-    assert says in message
-    assert message == error_of(capsys, "train", "--resume", "--out", str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        *(f"train --{name} {'9' * 20}" for name in ("ratio", "batch", "steps", "seed", "labels", "evaluate-every")),
-        f"train --settings.flow-hidden {'9' * 20}",
-        f"bench --repeats {'9' * 20}",
-        "bench --seconds inf",
-        f"predict RUN x.png --batch {'9' * 20}",
-        f"suggest RUN --labels {'9' * 20}",
-        f"demo --seed {'9' * 20}",
-    ],
-)
-def test_numbers_that_overflow_are_one_line(argv: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    *words, flag, number = argv.replace("RUN", str(run)).split()
-    message = error_of(capsys, *words, flag, number)
-    assert f"{flag.removeprefix('--').replace('-', '_')} is {number}: give" in message.replace("-", "_")
-
-
 # train: from the first line to the last
 
 

@@ -118,12 +118,35 @@ COMMANDS: list[tuple[str, str]] = [
     ("reproduce table1 --data digits --minutes 0", "minutes is 0.0: give a number above 0"),
     ("reproduce table1 --data-root .", "cifar10"),
     ("demo --steps 0", "steps is 0"),
+    ("bench --seconds inf", "seconds is inf: give"),
+    *(
+        (f"{command} {'9' * 20}", f"{command.rpartition('--')[2].replace('-', '_')} is {'9' * 20}: give")
+        for command in (
+            *(f"train --{name}" for name in ("ratio", "batch", "steps", "seed", "labels", "evaluate-every")),
+            *("train --settings.flow-hidden", "bench --repeats", "demo --seed", "predict run x.png --batch"),
+            "suggest run --labels",
+        )
+    ),
 ]
 
 DATA: list[tuple[str, str, Make]] = [
     ("train pets", "give your own data as --data pets", pets),
     ("train --out pets", "pets exists already and is no run", pets),
     ("train --out notes.txt/run --device cpu", "choose another --out", file("notes.txt")),
+    ("train --config config.json", "nested too deeply", file("config.json", "[" * 100_000)),
+    (
+        "train --config config.json",
+        "unknown field optim.optim",
+        file("config.json", '{"optim": ' * 400 + "{}" + "}" * 400),
+    ),
+    ("train --config config.json", "it is no JSON object", file("config.json", "[]")),
+    ("train --config config.json", "steps is 'many': give int", file("config.json", '{"steps": "many"}')),
+    (
+        "train --config config.json",
+        "written by normatch 99.1",
+        file("config.json", '{"normatch": "99.1", "colour": 1}'),
+    ),
+    ("train --resume --out .", "steps is 'many': give int", file("config.json", '{"steps": "many"}')),
     ("train --data pets.zip", "give a folder of images, a .csv", file("pets.zip")),
     ("train --data pets", "only one class, 'cat'", pictures("pets/cat/1.png")),
     ("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
