@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from normatch.files import replacing
-from normatch.report.charts import FIGURE_3, FIGURE_4, IntervalRow, Series, alone, interval_chart, line_chart
+from normatch.report.charts import FIGURE_3, FIGURE_4, Series, alone, line_chart
 from normatch.reproduce.paper import Cell, Score, Study
 from normatch.reproduce.results import Answer, Gain, Result, Table
 from normatch.text import aligned, counted, markdown, percent
@@ -33,8 +33,8 @@ def section(table: Table, results: str, pictures: Path) -> str:
     study = table.study
     protocol = "The paper has CIFAR-10 with 40 labels and 300 epochs. " if study.movable else ""
     parts = [f"## {study.title}", protocol + study.about]
-    drawn = _draw(table)
-    if drawn is not None:
+    figure = {"figure3": FIGURE_3, "figure4": FIGURE_4}.get(study.name)
+    if figure and (drawn := _curves(table, figure)):
         picture, said = drawn
         pictures.mkdir(parents=True, exist_ok=True)
         file = pictures / f"{study.name}.svg"
@@ -147,14 +147,6 @@ def _made_on(table: Table) -> str | None:
     return f"Trained on {'; '.join(where)}; {days[0]}" + (f" to {days[-1]}." if len(days) > 1 else ".")
 
 
-def _draw(table: Table) -> tuple[str, str] | None:
-    """The picture of a figure and its numbers in Markdown; None for a table, or without results."""
-    name = table.study.name
-    if name == "figure5":
-        return _intervals(table)
-    return _curves(table, {"figure3": FIGURE_3, "figure4": FIGURE_4}[name]) if name in ("figure3", "figure4") else None
-
-
 def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tuple[str, str] | None:
     """The curves of the first seed of the longest runs, and their ends next to what the paper states."""
     longest = table.longest()
@@ -169,21 +161,3 @@ def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tup
             rows.append([name, STATED[key] if table.study.movable else "–", f"{100 * end:.1f}"])
     said = f"Label seed {result.config.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
     return alone(line_chart(table.study.title, series, shares=True, low=0, high=1), series), said
-
-
-def _intervals(table: Table) -> tuple[str, str] | None:
-    """Accuracy at each value of λ, at the number of steps for which most values have results (the larger in a tie)."""
-    found = [
-        (row, answer) for row in table.study.rows for answer in table.answers(row.cells[0].trial) if answer.values()
-    ]
-    steps = [answer.steps for _, answer in found]
-    if not steps:
-        return None
-    chosen = max(set(steps), key=lambda n: (steps.count(n), n))
-    bars = []
-    for row, answer in found:
-        if answer.steps == chosen:
-            shares = [value / 100 for value in answer.values()]
-            bars.append(IntervalRow(row.name, statistics.mean(shares), (min(shares), max(shares)), "blue"))
-    said = f"{counted(chosen, 'step')}; a bar reaches from the worst label seed to the best, the dot is their mean."
-    return alone(interval_chart(table.study.title, bars)), said
