@@ -55,7 +55,7 @@ def test_places_count_together_and_each_sample_once(first: Run, tmp_path: Path) 
         ("x.csv", b"guess,item\ncat\n", "it has '' for a position"),
         ("x.csv", b"path,label\n1.png,\n", r"x.csv', a table of files, but arrays has none: give positions"),
         ("x.txt", b"", "x.txt names no sample: give whole numbers, one a line"),
-        ("x.txt", b"1\n-2\n", "x.txt has position -2: positions begin with 0"),
+        ("x.txt", b"1\n-2\n", "x.txt has position -2, and positions begin with 0"),
         ("x.txt", b"1.5\n", "it has '1.5' for a position"),
         ("x.txt", b"\xff\xfe", "it is no text"),
         ("x.npy", b"1 2 3", "x.npy', which cannot be read"),

@@ -113,12 +113,12 @@ def test_a_loaded_state_lies_in_memory_as_its_parameters_do() -> None:
     [
         (
             lambda s: s | {"sgd.momentum_buffer.p2": s["sgd.momentum_buffer.p0"]},
-            "no parameter has .*momentum_buffer.p2'",
+            "no parameter .*momentum_buffer.p2'",
         ),
-        (lambda s: s | {"adamw.exp_avg.p0": s["sgd.momentum_buffer.p0"]}, "no parameter has .*'adamw.exp_avg.p0'"),
+        (lambda s: s | {"adamw.exp_avg.p0": s["sgd.momentum_buffer.p0"]}, "no parameter .*'adamw.exp_avg.p0'"),
         (
             lambda s: s | {"sgd.momentum_buffer.p0": torch.ones(3)},
-            r"'sgd.momentum_buffer.p0' has shape \(3,\), its parameter \(2,\)",
+            r"no parameter of shape \(3,\) has .*'sgd.momentum_buffer.p0'",
         ),
         (
             lambda s: {"adamw.exp_avg.p1": s["adamw.exp_avg.p1"]},

@@ -89,7 +89,7 @@ def test_a_batch_has_its_samples_their_truth_and_the_averaged_model(config: Conf
     [
         (
             lambda groups: groups[1:],
-            r"'fixmatch' gives parameter 'model.backbone.stem.weight' to no optimiser: put it into one group",
+            r"'fixmatch' gives parameter 'model.backbone.stem.weight' to 0 optimisers: put it into one group",
         ),
         (lambda groups: [*groups, groups[0]], r"gives parameter 'model.backbone.stem.weight' to 2 optimisers: put it"),
         (
