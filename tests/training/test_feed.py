@@ -151,15 +151,14 @@ def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch:
     feed.close()
 
 
-def test_the_thread_ends_when_training_stops(tiny_config: Config, tmp_path: Path) -> None:
+def test_the_thread_ends_when_training_stops(tiny_config: Config) -> None:
     class Stopping(Lines):
         def __call__(self, step: int, total: int, record: Record) -> None:
             assert len(reading()) == 1
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        train(tiny_config.replace(pool="host"), tmp_path / "run", progress=Stopping("stops"))
-    assert reading() == []
+        Loop(prepare(tiny_config.replace(pool="host"))).run(progress=Stopping("stops"))
 
 
 def test_a_run_is_the_same_with_either_pool(tiny_config: Config, tmp_path: Path) -> None:
