@@ -113,25 +113,6 @@ def test_what_a_step_was_given_stays_as_it_is() -> None:
     feed.close()
 
 
-def test_no_more_is_read_ahead_than_the_ring_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, full = [], threading.Event()
-    take = Selected.take
-
-    def counted(self: Selected, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-        take(self, positions, out)
-        taken.append(positions)
-        if len(taken) == SLOTS + 1:
-            full.set()
-
-    monkeypatch.setattr(Selected, "take", counted)
-    feed = HostFeed(HostPool(some_items(20, images=True)), some_draws(20, 2, 3, 2))
-    feed.prepare(0)
-    assert full.wait(10)
-    # The thread now waits for a slot: it is there, and does nothing more.
-    feed.close()
-    assert len(taken) == SLOTS + 1
-
-
 def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     take, taken = Selected.take, []
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import normatch.training.step
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Pool, Stream, dataset
+from normatch.data import Dataset, Pool, Stream, dataset
 from normatch.errors import UserError
 from normatch.methods import Batch, Embedding, Method, Outcome, ViewsWanted, methods
 from normatch.methods.parts.groups import Group
@@ -281,23 +281,6 @@ def test_what_begin_epoch_draws_is_the_seeds_and_changes_no_step(
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
     assert weights[0] == weights[1]
     assert set(RESERVED) <= {name for line in plain.metrics() for name in line}
-
-
-def test_the_labelled_accuracy_is_of_labelled_samples_of_all_classes(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two classes in turn, every second sample would be one of them alone."""
-    monkeypatch.setattr("normatch.training.loop.LABELLED_SAMPLE", 100)
-    corpus = Corpus("in turn", Dataset(random_bytes(400, 8, 8, 1), np.arange(400) % 2, ("a", "b")))
-    job = prepare(config.replace(data="in turn", labels=200, include_labelled=False, test_share=0.0), corpus)
-    first, again = (Loop(job) for _ in range(2))
-    assert isinstance(first.pool, Pool)
-    assert isinstance(first._fitted, Pool)
-    places = [int((first.pool.inputs == one).flatten(1).all(1).nonzero()[0]) for one in first._fitted.inputs]
-    assert len(set(places)) == 100
-    assert set(places) <= set(job.split.labelled.tolist())
-    assert first._fitted.labels.tolist() == again._fitted.labels.tolist() == [at % 2 for at in places]
-    assert 0.3 < np.mean(first._fitted.labels.tolist()) < 0.7
 
 
 def test_a_resumed_run_keeps_the_network_and_threads_picked_for_it(

@@ -91,8 +91,8 @@ class Run:
             "added_labels": {str(at): name for at, name in corpus.added_labels.items()},
         }
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        (part / "checkpoint").mkdir(parents=True)
         try:
+            (part / "checkpoint").mkdir(parents=True)
             write_sealed(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
             write_sealed(part / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
             os.rename(part, path)
