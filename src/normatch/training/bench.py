@@ -53,12 +53,16 @@ def bench(
         raise UserError(f"images is {images}, but {config.data} is timed with its own images: leave it out")
     start = time.perf_counter()
     if corpus is None and config.data in sources:
-        # The noise stands for the images to learn from: none of it is held out, and its fold is what would be named.
         corpus = _noise(config, images)
-        config = config.replace(test_share=0.0, labelled=(), unlabelled=None)
+        # Who is labelled or held out takes no time in a step.
+        fewest = {"labels": len(corpus.train.classes), "labelled": (), "fold": None, "unlabelled": None}
+        config = config.replace(test_share=0.0, validation=0.0, **fewest)
     if device_of(config.device).type == "cuda":
-        # First, because the choice between pools on the device and on the host depends on the free memory.
-        _clear_gpu()
+        # What an earlier bench in this process left; first, because free memory decides where the images are kept.
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     job = prepare(config, corpus)
     with _stepping(job) as loop:
         step = loop.step
@@ -111,26 +115,13 @@ def describe(report: dict[str, Any]) -> str:
 def _noise(config: Config, images: int | None) -> Corpus:
     """Random images with the shape and classes of a named data set."""
     source = sources.get(config.data)
-    channels, side, width = source.shape
+    channels, height, width = source.shape
     if config.image_size is not None:
-        side = width = config.image_size
-    if images is None:
-        # Labels are drawn from what is left when validation images are set aside.
-        needed = math.ceil(max(2 * (config.labels or 1), 4 * source.classes) / (1 - config.validation))
-        images = max(4 * config.batch * config.ratio, needed)
-    noise = np.random.default_rng(0).integers(0, 256, (images, side, width, channels), dtype=np.uint8)
-    truth = np.arange(images) % source.classes
-    fold = np.arange(min(images, config.labels or config.batch * source.classes))
-    folds = (fold,) * (1 + (config.fold or 0))
-    return Corpus("noise", Dataset(noise, truth, tuple(map(str, range(source.classes)))), folds=folds)
-
-
-def _clear_gpu() -> None:
-    """Free memory and compiled code left by an earlier bench in this process, and reset the peak memory."""
-    torch._dynamo.reset()
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+        height = width = config.image_size
+    n = images or 4 * max(config.batch * config.ratio, source.classes)
+    noise = np.random.default_rng(0).integers(0, 256, (n, height, width, channels), dtype=np.uint8)
+    classes = tuple(map(str, range(source.classes)))
+    return Corpus("noise", Dataset(noise, np.arange(n) % source.classes, classes))
 
 
 @contextlib.contextmanager

@@ -60,25 +60,17 @@ class Case:
     """The facts about a run that the rules need besides its records."""
 
     classes: tuple[str, ...]
-    labels: tuple[int, ...]
-    """Labelled samples of each class."""
+    labels: tuple[int, ...]  # of each class
     steps: int
     epoch: int
-    alignment: bool | None = None
-    """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
-    threshold: bool = False
-    """Whether the method has a confidence threshold."""
-    rates: tuple[str, ...] = ("--optim.lr",)
-    """The flags of the learning rates, first the backbone's."""
+    alignment: bool | None = None  # whether pseudo-labels are aligned to equally frequent classes; None: it cannot
+    threshold: bool = False  # whether the method has a confidence threshold
+    rates: tuple[str, ...] = ("--optim.lr",)  # the flags of the learning rates, first the backbone's
     bfloat16: bool = False
-    last_start: int = 0
-    """The step from which all of the method's losses count."""
-    pseudo_labels: bool = True
-    """Whether the method learns from unlabelled samples."""
-    validation: int = 0
-    """Number of validation samples."""
-    reference: float | None = None
-    """Validation accuracy of the nearest class mean of the labelled samples, as a baseline without any network."""
+    last_start: int = 0  # the step from which all of the method's losses count
+    pseudo_labels: bool = True  # whether the method learns from unlabelled samples
+    validation: int = 0  # number of validation samples
+    reference: float | None = None  # validation accuracy of the nearest class mean of the labelled samples
 
     @classmethod
     def of(cls, job: "Job") -> "Case":

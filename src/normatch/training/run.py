@@ -24,7 +24,7 @@ from normatch.text import counted
 from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["SCORES", "STAYED", "Moved", "Recorder", "Run", "RunRecorder", "unrecorded"]
+__all__ = ["SCORES", "STAYED", "Moved", "Run", "RunRecorder"]
 
 T = TypeVar("T")
 
@@ -274,20 +274,7 @@ def _record(line: bytes) -> dict[str, Any]:
     return dict(record)
 
 
-class Recorder:
-    """Takes metrics every few steps and, whenever there is a new alarm, all alarms so far. This one keeps nothing."""
-
-    def write(self, step: int, record: Record) -> None:
-        return
-
-    def warn(self, alarms: list[Alarm]) -> None:
-        return
-
-
-unrecorded = Recorder()
-
-
-class RunRecorder(Recorder):
+class RunRecorder:
     """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``.
 
     TensorBoard shows nothing of earlier files of events after the step ``resumed_at``.

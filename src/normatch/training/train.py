@@ -26,7 +26,7 @@ from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
-from normatch.training.run import SCORES, Run, RunRecorder
+from normatch.training.run import SCORES, Run
 
 __all__ = ["REPETITION", "run_folder", "train"]
 
@@ -126,8 +126,7 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                 loop.seconds = max((record["seconds"] for record in records), default=0.0)
                 for record in records:
                     loop.diagnosis.see(record["step"], record)
-                with RunRecorder(run.path, loop.step.done) as recorder:
-                    loop.run(recorder, progress, run.path / "checkpoint", stop)
+                loop.run(progress, run.path, stop)
             except Exception as error:
                 if new and (loop is None or not loop.step.done):
                     shutil.rmtree(run.path, ignore_errors=True)
