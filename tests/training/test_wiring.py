@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -38,6 +38,22 @@ def stepped(config: Config, steps: int = 1) -> Loop:
     for _ in range(steps):
         loop.step()
     return loop
+
+
+@contextlib.contextmanager
+def stopping_at(stop: int) -> Iterator[None]:
+    """A run in the block ends with the checkpoint of the step ``stop``."""
+    save = checkpoint.save
+
+    def save_and_stop(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
+        save(folder, step, tensors)
+        if step == stop:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def test_a_batch_has_its_samples_their_truth_and_the_averaged_model(config: Config) -> None:
@@ -127,23 +143,16 @@ def test_a_resumed_run_goes_on_counting_its_time(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a clock that stands still but for a second a step."""
-    save, step, now = checkpoint.save, Step.__call__, [0.0]
+    step, now = Step.__call__, [0.0]
 
     def timed(self: Step) -> None:
         step(self)
         now[0] += 1
 
-    def save_and_stop(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
-        save(folder, step, tensors)
-        if step == 6:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(Step, "__call__", timed)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", save_and_stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(config, tmp_path / "run")
+    with stopping_at(6):
+        train(config, tmp_path / "run")
     now[0] = 1000.0  # another process, another clock
     run = train(config, tmp_path / "run", resume=True)
     lines = list(run.metrics())
@@ -276,16 +285,9 @@ def test_a_resumed_run_keeps_the_network_and_threads_picked_for_it(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on another kind of device, where others would be picked: the checkpoint did not fit its network."""
-    auto, save, before = config.replace(backbone="auto"), checkpoint.save, torch.get_num_threads()
-
-    def save_and_stop(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
-        save(folder, step, tensors)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", save_and_stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(auto.replace(threads=2), tmp_path / "run")
+    auto, before = config.replace(backbone="auto"), torch.get_num_threads()
+    with stopping_at(3):
+        train(auto.replace(threads=2), tmp_path / "run")
     monkeypatch.setattr("normatch.training.job.suitable_backbone", lambda *_, **__: "quick-resnet")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     run = train(auto, tmp_path / "run", resume=True)
