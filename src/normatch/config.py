@@ -285,7 +285,7 @@ def from_json(kind: type[T], value: Any, where: str = "") -> T:
     hints = {f.name: kinds_of[f.name] for f in dataclasses.fields(typing.cast(type[Any], kind))}
     unknown = set(value) - set(hints)
     if unknown:
-        raise UserError(f"unknown field {where}{min(unknown)}: choose from {', '.join(sorted(hints))}")
+        raise UserError(f"unknown field {where}{min(unknown)}: choose from {', '.join(sorted(hints)) or 'none'}")
     return kind(**{name: _restore(hints[name], v, f"{where}{name}.") for name, v in value.items()})
 
 
