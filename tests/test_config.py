@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from normatch.augment import AugmentConfig
-from normatch.config import Config, flat, from_json, to_json
+from normatch.config import Config, flat, to_json
 from normatch.errors import UserError
 from normatch.methods import Settings, methods
 from normatch.methods.fixmatch import FixMatchSettings
@@ -21,7 +21,7 @@ from normatch.recipes import own
 
 
 def through_json(config: Config) -> Config:
-    return from_json(Config, json.loads(json.dumps(to_json(config))))
+    return Config.from_json(json.loads(json.dumps(to_json(config))))
 
 
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
@@ -151,14 +151,14 @@ def test_the_message_on_a_setting_says_its_type(
 def test_a_stored_tuple_of_another_length_is_named(stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     method_with(monkeypatch, tuple[int, int], (1, 2))
     with pytest.raises(UserError) as error:
-        from_json(Config, {"method": "odd", "settings": {"x": stored}})
+        Config.from_json({"method": "odd", "settings": {"x": stored}})
     assert str(error.value) == f"settings.x is {stored!r}: give tuple[int, int]"
 
 
 def test_an_unknown_field_is_an_error() -> None:
     choices = "cosine, lr, momentum, muon, weight_decay"
     with pytest.raises(UserError, match=f"unknown field optim.speed: choose from {choices}"):
-        from_json(Config, {"optim": {"speed": 1}})
+        Config.from_json({"optim": {"speed": 1}})
 
 
 def test_places_are_given_as_text_or_as_paths() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from normatch.config import Config, flat, from_json, to_json
+from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.nets import backbones
 from normatch.recipes import (
@@ -114,7 +114,7 @@ def test_a_recipe_has_these_numbers_and_names_things_that_exist(name: str) -> No
     data, labels, own_numbers = RECIPES[name]
     assert config.name == name
     assert numbers(config) == {"data": data, "labels": labels} | PAPER | own_numbers
-    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
+    assert Config.from_json(json.loads(json.dumps(to_json(config)))) == config
     source = sources.get(config.data)
     assert backbones.get(config.backbone).supports(source.shape)
     assert config.labels is None or config.labels % source.classes == 0

@@ -17,9 +17,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from normatch.annotations import from_json
 from normatch.augment import AugmentConfig
 from normatch.autoconfig import muon_rate
-from normatch.config import Config, from_json
+from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.data.manifest import NO_CLASS
 from normatch.data.split import label_counts, skewed

@@ -6,11 +6,10 @@ On disk it is two files: the weights in ``model.safetensors``, all else in ``mod
 import dataclasses
 import hashlib
 import math
-import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import safetensors.torch
 import torch
@@ -18,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import normatch
-from normatch.annotations import fits, remedy
+from normatch.annotations import from_json, must_fit, to_json
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_sealed, replacing, write_sealed
 from normatch.flow import NormalizingFlowClassifier
@@ -42,7 +41,7 @@ __all__ = [
 ]
 
 FORMAT = 2
-"""Version of the format of ``model.json``: incremented when older versions could not read it. 1 had no digest."""
+"""Version of the format of ``model.json``: incremented when older versions could not read it."""
 
 MOST, PIXELS = 500, 2**20
 """The most inputs and the most pixels that go through a network at once."""
@@ -87,6 +86,10 @@ class ModelSpec:
     auxiliary: tuple[HeadSpec, ...] = ()
     temperature: float | None = None
     """Divides the head's logits before the softmax, fitted on validation samples; None if there were too few."""
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and self.temperature <= 0:
+            raise UserError(f"temperature is {self.temperature}: give a positive number")
 
 
 class Normalise(nn.Module):
@@ -235,7 +238,7 @@ def save_model(model: Model, folder: Path, temperature: float | None = None) -> 
         part.write_bytes(content)
     about = {"format": FORMAT, "normatch": normatch.__version__, "weights_sha256": hashlib.sha256(content).hexdigest()}
     spec = dataclasses.replace(model.spec, temperature=temperature)
-    write_sealed(folder / "model.json", about | dataclasses.asdict(spec))
+    write_sealed(folder / "model.json", about | to_json(spec))
 
 
 def load_model(folder: Path) -> Model:
@@ -246,7 +249,7 @@ def load_model(folder: Path) -> Model:
             raise UserError(_missing(folder, name))
     spec, digest = _read(folder / "model.json")
     content = path.read_bytes()
-    if digest not in (None, hashlib.sha256(content).hexdigest()):
+    if digest != hashlib.sha256(content).hexdigest():
         raise UserError(f"{path} is damaged (its SHA-256 is not that in model.json): restore it or train again")
     model = Model(spec)
     try:
@@ -273,31 +276,22 @@ def read_spec(path: Path) -> ModelSpec:
     return _read(path)[0]
 
 
-def _read(path: Path) -> tuple[ModelSpec, str | None]:
-    """The spec in a ``model.json``, and the digest of the weights, which format 1 does not have."""
+def _read(path: Path) -> tuple[ModelSpec, object]:
+    """The spec in a ``model.json``, and the digest of the weights."""
     try:
         content = read_sealed(path)
-        written, by = content.pop("format", 1), content.pop("normatch", "another version")
-        if written not in (1, FORMAT):
-            raise UserError(
-                f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads "
-                f"format {FORMAT}, install the version that wrote it"
-            )
-        digest = str(content.pop("weights_sha256", "")) if written == FORMAT else None
-        heads = [_filled(HeadSpec, head) for head in (content.pop("head", {}), *content.pop("auxiliary", ()))]
-        lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
-        return _filled(ModelSpec, content | lists | {"head": heads[0], "auxiliary": tuple(heads[1:])}), digest
-    except UserError:
-        raise
+        written, by, digest = (
+            content.pop("format", FORMAT),
+            content.pop("normatch", "?"),
+            content.pop("weights_sha256", ""),
+        )
+        if written == FORMAT:
+            spec = from_json(ModelSpec, content)
+            must_fit(spec)
+            return spec, digest
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
-
-
-def _filled(kind: type[Any], content: dict[str, Any]) -> Any:
-    """The dataclass with this content; TypeError if a field is unknown, missing or of another type."""
-    spec = kind(**content)
-    for name, hint in typing.get_type_hints(kind).items():
-        value = getattr(spec, name)
-        if not fits(value, hint) or (name == "temperature" and value is not None and not 0 < value < math.inf):
-            raise TypeError(f"{name} is {value!r}: {remedy(hint)}")
-    return spec
+    raise UserError(
+        f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads format "
+        f"{FORMAT}, install the version that wrote it"
+    )
