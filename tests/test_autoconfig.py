@@ -374,7 +374,10 @@ def test_remarks_on_the_data_are_those_of_inspect(edit: Any, remark: str, tmp_pa
         ({"labels": 20}, "but needs 10: label more, ask"),
         ({"test_share": 0.9}, "but needs 1: label more, ask"),
         ({"image_size": 100_000}, "no backbone takes"),
-        ({"image_size": 1000, "backbone": "small-wide"}, "image_size is 1000, but backbone 'small-wide' takes only"),
+        (
+            {"image_size": 1000, "backbone": "small-wide"},
+            "'small-wide' does not take .*; none takes it: set another image_size",
+        ),
     ],
 )
 def test_what_the_list_of_files_tells_is_not_found_after_decoding(

@@ -107,6 +107,9 @@ class Draft:
         self.chosen.pop(name, None)
         self.chosen[name] = (shown or f"{value}", why)
 
+    def plan(self, corpus: Corpus, found: str) -> Plan:
+        return Plan(self.config, corpus, found, tuple((name, *choice) for name, choice in self.chosen.items()))
+
 
 def plan(
     config: Config,
@@ -150,22 +153,17 @@ def plan(
         corpus, found = _choose(draft, reading)
     else:
         corpus = open_corpus(config, reading)
-        config.augment.must_suit(images=corpus.train.is_images)
         found = _found(config, corpus, None) if config.unlabelled is not None else ""
         _choose_records(draft)
     if minutes is not None:
         _fit_into_minutes(draft, corpus, minutes, automatic)
-    return _plan(draft, corpus, found)
+    return draft.plan(corpus, found)
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
     """Read the user's own data and choose the fields that are not ``fixed``, to time its steps."""
     draft = Draft(config, fixed)
-    return _plan(draft, *_choose(draft, reading))
-
-
-def _plan(draft: Draft, corpus: Corpus, found: str) -> Plan:
-    return Plan(draft.config, corpus, found, tuple((name, *choice) for name, choice in draft.chosen.items()))
+    return draft.plan(*_choose(draft, reading))
 
 
 def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
@@ -174,7 +172,8 @@ def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
     device = device_of(config.device).type
     if config.backbone == "auto":
         draft.fixed -= {"backbone"}
-    _must_be_possible(config)
+    if config.image_size is not None:  # refused before any image is decoded
+        _fitting(config.backbone, (3, config.image_size, config.image_size))
     listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
     outline = listings.outline() if listings else None
     if outline:
@@ -194,8 +193,7 @@ def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
     draft.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
     _choose_epoch(draft, max(1, math.ceil(draft.config.steps / EPOCHS)))
     _choose_records(draft)
-    _choose_momentum(draft)
-    _choose_muon(draft)
+    _choose_rates(draft)
     if corpus.train.is_images and config.augment.flip:
         draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
     return corpus, _found(config, corpus, listings)
@@ -211,25 +209,13 @@ def _labels_of(corpus: Corpus) -> Corpus:
     return dataclasses.replace(corpus, train=labels(corpus.train), test=test)
 
 
-# What can be refused before any image is decoded
-
-
-def _must_be_possible(config: Config) -> None:
-    """Raise UserError if the backbone is unknown, or none takes the image size."""
-    backbone = find_backbone(config.backbone) if config.backbone != "auto" else None
-    if config.image_size is not None:
-        shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
-        if backbone is None:
-            suitable_backbone(shapes[1])
-        elif not any(backbone.supports(shape) for shape in shapes):
-            raise UserError(
-                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.takes}: "
-                "choose another of the two"
-            )
+def _fitting(backbone: str, shape: tuple[int, ...], *, quick: bool = False) -> str:
+    """The name of the backbone, chosen if it is "auto"; UserError if it does not take samples of this shape."""
+    return suitable_backbone(shape, quick=quick) if backbone == "auto" else fitting_backbone(backbone, shape).name
 
 
 def _must_be_learnable(draft: Draft, outline: Corpus) -> None:
-    """Raise UserError if the labels do not suffice for what the config asks for."""
+    """Raise UserError if the labels do not suffice for what the config asks for, before any image is decoded."""
     must_have_classes(outline)
     tried = Draft(draft.config, draft.fixed)
     _choose_test_share(tried, outline)
@@ -247,8 +233,7 @@ def _must_be_readable(outline: Corpus, corpus: Corpus) -> None:
 
 def _largest_side(backbone: str, device: str) -> int:
     """The side to which larger images are scaled: small without a GPU, unless ``backbone`` takes none that small."""
-    small = [(channels, SMALL, SMALL) for channels in (1, 3)]
-    takes_small = backbone == "auto" or any(map(find_backbone(backbone).supports, small))
+    takes_small = backbone == "auto" or find_backbone(backbone).supports((3, SMALL, SMALL))
     return SMALL if device == "cpu" and takes_small else SIZES[-1]
 
 
@@ -278,14 +263,10 @@ def _choose_network(draft: Draft, corpus: Corpus, device: str) -> None:
     shape = corpus.train.shape
     if corpus.facts is not None and draft.config.image_size is None and shape[1] == shape[2]:
         draft.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
-    if draft.config.backbone == "auto":
-        name = suitable_backbone(shape, quick=device == "cpu")
-        dimensions = "×".join(map(str, shape))
-        small = name != suitable_backbone(shape)
-        why = f"fast without a GPU for samples of {dimensions}" if small else f"suits samples of {dimensions}"
-        draft.set("backbone", name, why)
-    else:
-        fitting_backbone(draft.config.backbone, shape)
+    name = _fitting(draft.config.backbone, shape, quick=device == "cpu")
+    if name != draft.config.backbone:
+        why = "suits" if name == suitable_backbone(shape) else "fast without a GPU for"
+        draft.set("backbone", name, f"{why} samples of {'×'.join(map(str, shape))}")
 
 
 def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
@@ -354,16 +335,15 @@ def _choose_records(draft: Draft) -> None:
         draft.set("log_every", every, f"for enough lines of metrics in {counted(draft.config.steps, 'step')}")
 
 
-def _choose_momentum(draft: Draft) -> None:
-    """Choose batch norm's momentum: a short run needs fast-moving statistics, a long one can average longer."""
-    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / draft.config.steps, 3)))
-    draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
+def _choose_rates(draft: Draft) -> None:
+    """Choose batch norm's momentum and Muon's learning rate by the number of steps.
 
-
-def _choose_muon(draft: Draft) -> None:
+    A short run needs fast-moving statistics; a long one can average longer.
+    """
     steps = draft.config.steps
-    rate = muon_rate(draft.config.method, draft.config.backbone, steps)
-    if rate:
+    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / steps, 3)))
+    draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
+    if rate := muon_rate(draft.config.method, draft.config.backbone, steps):
         draft.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(steps, 'step')}")
 
 
@@ -384,15 +364,27 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
 
     A run of less than LEAST_STEPS steps gets smaller batches if they are open, and is refused if that is not enough.
     """
-    config = draft.config
-    speed = pace(prepare(config, corpus))
-    every = _evaluate_every(draft)
-    steps = _steps_in(minutes, speed, config, every)
+    config, fixed = draft.config, draft.fixed
+    # The steps between two evaluations if the user has given them.
+    every = config.evaluate_every if "evaluate_every" in fixed else None
+    if "epoch" in fixed and config.evaluate_every is None:
+        every = config.epoch
+
+    def measured() -> tuple[Pace, int, int]:
+        """The speed of the draft on this machine, and how many evaluations and steps that leaves time for."""
+        speed = pace(prepare(draft.config, corpus))
+        due = config.steps // (config.evaluate_every or config.epoch)
+        evaluations = max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
+        if every is None:
+            return speed, evaluations, speed.steps_in(minutes, evaluations=evaluations)
+        # The one evaluation is that after the last step.
+        return speed, evaluations, speed.steps_in(minutes, evaluations=1, every=every)
+
+    speed, evaluations, steps = measured()
     if 0 < steps < LEAST_STEPS and automatic:
         _choose_smaller_batch(draft, steps)
         if draft.config != config:
-            speed = pace(prepare(draft.config, corpus))
-            steps = _steps_in(minutes, speed, config, every)
+            speed, evaluations, steps = measured()
     if steps < LEAST_STEPS:
         needed = (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
         raise UserError(
@@ -401,12 +393,9 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
             "smaller --image-size, --backbone or --batch, or the number of --steps"
         )
     evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
-    unit = "minute" if minutes == 1 else "minutes"
-    why = f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{evaluating}, measured on this machine"
-    draft.set("steps", steps, why)
-    epochs = max(1, config.steps // config.epoch)
-    epoch = config.epoch if "epoch" in draft.fixed else math.ceil(steps / epochs)
-    evaluations = _evaluations_in(minutes, speed, config)
+    at = f"{minutes:g} minute{'' if minutes == 1 else 's'} at {1 / speed.step:.2f} steps/s"
+    draft.set("steps", steps, f"{at}{evaluating}, measured on this machine")
+    epoch = config.epoch if "epoch" in fixed else math.ceil(steps / max(1, config.steps // config.epoch))
     # Not by longer epochs, which are also the unit of a method's ramps.
     if every is None and (config.evaluate_every or evaluations < math.ceil(steps / epoch)):
         _choose_interval(draft, "evaluate_every", "evaluation", evaluations)
@@ -415,28 +404,7 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
     _choose_epoch(draft, epoch)
     _choose_records(draft)
     if automatic:
-        _choose_momentum(draft)
-        _choose_muon(draft)
-
-
-def _evaluate_every(draft: Draft) -> int | None:
-    """The steps between two evaluations if the user has given them; else None."""
-    if "evaluate_every" in draft.fixed:
-        return draft.config.evaluate_every
-    return draft.config.epoch if "epoch" in draft.fixed and draft.config.evaluate_every is None else None
-
-
-def _steps_in(minutes: float, speed: Pace, config: Config, every: int | None) -> int:
-    if every is None:
-        return speed.steps_in(minutes, evaluations=_evaluations_in(minutes, speed, config))
-    # The one evaluation is that after the last step.
-    return speed.steps_in(minutes, evaluations=1, every=every)
-
-
-def _evaluations_in(minutes: float, speed: Pace, config: Config) -> int:
-    """As many evaluations as the config has, if they take no more than their share of the time."""
-    due = max(1, config.steps // (config.evaluate_every or config.epoch))
-    return max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
+        _choose_rates(draft)
 
 
 def _choose_smaller_batch(draft: Draft, steps: int) -> None:

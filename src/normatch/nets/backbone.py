@@ -136,7 +136,7 @@ def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
     spec = find_backbone(name)
     if not spec.supports(shape):
         fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
-        remedy = f"choose {' or '.join(fitting)}" if fitting else "no backbone takes it: resize the images"
+        remedy = f"choose {' or '.join(fitting)}" if fitting else "none takes it: set another image_size"
         raise UserError(f"backbone {name!r} does not take samples of shape {shape}, only {spec.takes}; {remedy}")
     return spec
 
