@@ -145,7 +145,7 @@ def test_weights_that_cannot_be_used_are_named(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["[1]", "{}", '{"shape": 3', "\x80", "[" * 100_000])
+@pytest.mark.parametrize("content", ["[1]", '{"format": 2}', '{"shape": 3', "\x80", "[" * 100_000])
 def test_a_damaged_description_is_named(content: str, copy: Path) -> None:
     change(copy, format=9, normatch="9.9")
     with pytest.raises(UserError, match=r"model\.json is of format 9, written by normatch 9\.9"):

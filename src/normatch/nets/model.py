@@ -6,7 +6,7 @@ On disk it is two files: the weights in ``model.safetensors``, all else in ``mod
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -23,22 +23,7 @@ from normatch.files import read_sealed, replacing, write_sealed
 from normatch.flow import NormalizingFlowClassifier
 from normatch.nets import create_backbone
 
-__all__ = [
-    "HeadSpec",
-    "LinearHead",
-    "Model",
-    "ModelSpec",
-    "Normalise",
-    "Outputs",
-    "Splittable",
-    "batch_for",
-    "contiguous",
-    "features",
-    "load_model",
-    "logits",
-    "read_spec",
-    "save_model",
-]
+__all__ = ["HeadSpec", "Model", "ModelSpec", "features", "load_model", "logits", "read_spec", "save_model"]
 
 FORMAT = 2
 """Version of the format of ``model.json``: incremented when older versions could not read it."""
@@ -209,24 +194,22 @@ def batch_for(shape: Sequence[int], most: int = MOST) -> int:
     return max(1, min(most, PIXELS // math.prod(shape[1:])))
 
 
-@torch.no_grad()
 def logits(model: Model, inputs: Splittable) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed and returned on the model's device."""
-    parts = [model(part).float() for part in _batches_on_device(inputs, model)]
-    return torch.cat([model.normalise.mean.new_zeros(0, len(model.spec.classes)), *parts])
+    return _in_batches(model, model, inputs, len(model.spec.classes))
+
+
+def features(model: Model, inputs: Splittable) -> Tensor:
+    """The backbone's features (N, D) in float32 of inputs (N, …)."""
+    return _in_batches(model, model.features, inputs, model.backbone.features)
 
 
 @torch.no_grad()
-def features(model: Model, inputs: Splittable) -> Tensor:
-    """The backbone's features (N, D) in float32 of inputs (N, …)."""
-    parts = [model.features(part).float() for part in _batches_on_device(inputs, model)]
-    return torch.cat([model.normalise.mean.new_zeros(0, model.backbone.features), *parts])
-
-
-def _batches_on_device(inputs: Splittable, model: Model) -> Iterable[Tensor]:
-    """Batches on the model's device, always contiguous: the memory layout affects results in the last bits."""
-    device = model.normalise.mean.device
-    return (contiguous(part.to(device, non_blocking=True)) for part in inputs.split(batch_for(model.spec.shape)))
+def _in_batches(model: Model, apply: Callable[[Tensor], Tensor], inputs: Splittable, width: int) -> Tensor:
+    """(N, width) of inputs in batches, always contiguous: the memory layout affects results in the last bits."""
+    none = model.normalise.mean.new_zeros(0, width)
+    parts = (part.to(none.device, non_blocking=True) for part in inputs.split(batch_for(model.spec.shape)))
+    return torch.cat([none, *(apply(contiguous(part)).float() for part in parts)])
 
 
 def save_model(model: Model, folder: Path, temperature: float | None = None) -> None:
@@ -247,11 +230,10 @@ def load_model(folder: Path) -> Model:
     for name in ("model.json", path.name):
         if not (folder / name).is_file():
             raise UserError(_missing(folder, name))
-    spec, digest = _read(folder / "model.json")
+    model = Model(read_spec(folder / "model.json"))
     content = path.read_bytes()
-    if digest != hashlib.sha256(content).hexdigest():
+    if read_sealed(folder / "model.json").get("weights_sha256") != hashlib.sha256(content).hexdigest():
         raise UserError(f"{path} is damaged (its SHA-256 is not that in model.json): restore it or train again")
-    model = Model(spec)
     try:
         model.load_state_dict(safetensors.torch.load(content))
     except (SafetensorError, RuntimeError) as error:
@@ -273,22 +255,13 @@ def _missing(folder: Path, name: str) -> str:
 
 def read_spec(path: Path) -> ModelSpec:
     """The content of a ``model.json``."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[ModelSpec, object]:
-    """The spec in a ``model.json``, and the digest of the weights."""
     try:
         content = read_sealed(path)
-        written, by, digest = (
-            content.pop("format", FORMAT),
-            content.pop("normatch", "?"),
-            content.pop("weights_sha256", ""),
-        )
+        written, by, _ = (content.pop(name, None) for name in ("format", "normatch", "weights_sha256"))
         if written == FORMAT:
             spec = from_json(ModelSpec, content)
             must_fit(spec)
-            return spec, digest
+            return spec
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
     raise UserError(
