@@ -63,7 +63,7 @@ def choose(data: Path, **options: Any) -> Plan:
 
 
 def chosen(made: Plan) -> set[str]:
-    return {name for name, *_ in made.chosen}
+    return set(made.chosen)
 
 
 # The rules
@@ -295,7 +295,7 @@ def test_nothing_is_chosen_for_a_named_data_set_unless_asked_for(tmp_path: Path)
     config = recipes.digits().replace(batch=64, device="cpu")
     assert config.batch == recipes.own("x").batch
     made = plan(config, tmp_path / "run")
-    assert (made.config, made.chosen, made.describe()) == (config, (), "")
+    assert (made.config, made.chosen, made.describe()) == (config, {}, "")
     assert plan(config, tmp_path / "run", automatic=True).config.batch == 32
 
 

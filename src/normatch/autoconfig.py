@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,37 +68,21 @@ YEAR = 365 * 24 * 60.0
 """The most minutes that a run may take."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """A complete config, its data if already read, and what to tell the user about both."""
 
     config: Config
+    fixed: Collection[str] = ()
+    """Fields that the user has fixed: they are never changed. Names are dotted, as in flags: ``settings.alignment``."""
     corpus: Corpus | None = None
     """All samples: a test set is held out when a run begins, by the seed and the share of that run."""
     found: str = ""
-    chosen: tuple[tuple[str, str, str], ...] = ()
-    """Field (dotted, as in flags), value and reason of each choice."""
-
-    def describe(self) -> str:
-        """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
-        lines = [self.found] if self.found else []
-        if self.chosen:
-            rows = [(f"--{name.replace('_', '-')}", value, why) for name, value, why in self.chosen]
-            lines += [f"  {line}" for line in aligned(rows)]
-            lines.append("  To change one, add its flag. All are stored in config.json.")
-        return "".join(f"{line}\n" for line in lines)
-
-
-class Draft:
-    """A config under completion, and the choices made so far; fields that the user has fixed are never changed."""
-
-    def __init__(self, config: Config, fixed: Collection[str]) -> None:
-        self.config, self.fixed = config, frozenset(fixed)
-        self.chosen: dict[str, tuple[str, str]] = {}
-        """Value and reason by field."""
+    chosen: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Value and reason of each choice, by field."""
 
     def set(self, name: str, value: Any, why: str, shown: str = "") -> None:
-        """Choose a field; its name may be dotted, as in flags: ``settings.alignment``."""
+        """Choose a field, unless the user has fixed it."""
         if name in self.fixed:
             return
         outer, _, inner = name.rpartition(".")
@@ -107,8 +91,14 @@ class Draft:
         self.chosen.pop(name, None)
         self.chosen[name] = (shown or f"{value}", why)
 
-    def plan(self, corpus: Corpus, found: str) -> Plan:
-        return Plan(self.config, corpus, found, tuple((name, *choice) for name, choice in self.chosen.items()))
+    def describe(self) -> str:
+        """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
+        lines = [self.found] if self.found else []
+        if self.chosen:
+            rows = [(f"--{name.replace('_', '-')}", *choice) for name, choice in self.chosen.items()]
+            lines += [f"  {line}" for line in aligned(rows)]
+            lines.append("  To change one, add its flag. All are stored in config.json.")
+        return "".join(f"{line}\n" for line in lines)
 
 
 def plan(
@@ -148,37 +138,28 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
-    draft = Draft(config, fixed)
     if automatic:
-        corpus, found = _choose(draft, reading)
+        draft = choose(config, fixed, reading)
     else:
-        corpus = open_corpus(config, reading)
-        found = _found(config, corpus, None) if config.unlabelled is not None else ""
+        draft = Plan(config, fixed, open_corpus(config, reading))
+        draft.found = _found(draft) if config.unlabelled is not None else ""
         _choose_records(draft)
     if minutes is not None:
-        _fit_into_minutes(draft, corpus, minutes, automatic)
-    return draft.plan(corpus, found)
+        _fit_into_minutes(draft, minutes, automatic)
+    return draft
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
-    """Read the user's own data and choose the fields that are not ``fixed``, to time its steps."""
-    draft = Draft(config, fixed)
-    return draft.plan(*_choose(draft, reading))
-
-
-def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
-    """Choose what the data and the machine decide; return the data and what was found in them."""
-    config = draft.config
+    """Read the user's own data, and choose the fields that are not ``fixed`` by the data and the machine."""
     device = device_of(config.device).type
-    if config.backbone == "auto":
-        draft.fixed -= {"backbone"}
+    draft = Plan(config, {*fixed} - {"backbone"} if config.backbone == "auto" else fixed)
     if config.image_size is not None:  # refused before any image is decoded
         _fitting(config.backbone, (3, config.image_size, config.image_size))
     listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
     outline = listings.outline() if listings else None
     if outline:
         _must_be_learnable(draft, outline)
-    corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
+    draft.corpus = corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
     if outline:
         _must_be_readable(outline, corpus)
     config.augment.must_suit(images=corpus.train.is_images)
@@ -196,7 +177,8 @@ def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
     _choose_rates(draft)
     if corpus.train.is_images and config.augment.flip:
         draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
-    return corpus, _found(config, corpus, listings)
+    draft.found = _found(draft, listings)
+    return draft
 
 
 def _labels_of(corpus: Corpus) -> Corpus:
@@ -214,10 +196,10 @@ def _fitting(backbone: str, shape: tuple[int, ...], *, quick: bool = False) -> s
     return suitable_backbone(shape, quick=quick) if backbone == "auto" else fitting_backbone(backbone, shape).name
 
 
-def _must_be_learnable(draft: Draft, outline: Corpus) -> None:
+def _must_be_learnable(draft: Plan, outline: Corpus) -> None:
     """Raise UserError if the labels do not suffice for what the config asks for, before any image is decoded."""
     must_have_classes(outline)
-    tried = Draft(draft.config, draft.fixed)
+    tried = Plan(draft.config, draft.fixed)
     _choose_test_share(tried, outline)
     draw(tried.config, with_test_set(tried.config, outline))
 
@@ -237,9 +219,10 @@ def _largest_side(backbone: str, device: str) -> int:
     return SMALL if device == "cpu" and takes_small else SIZES[-1]
 
 
-def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
+def _found(draft: Plan, listings: Listings | None = None) -> str:
     """A line on the data, then a line for each remark on them."""
-    train, skipped = corpus.train, len(corpus.skipped)
+    assert draft.corpus is not None
+    corpus, train, skipped = draft.corpus, draft.corpus.train, len(draft.corpus.skipped)
     labelled = int((train.labels != UNKNOWN).sum())
     parts = [
         f"{len(train.classes)} classes",
@@ -251,7 +234,7 @@ def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
     remarks = [describe_skew(label_counts(train)), describe_dark(corpus.facts) if corpus.facts is not None else None]
-    ignored = say_ignored(passed_over(listings, config.unlabelled))
+    ignored = say_ignored(passed_over(listings, draft.config.unlabelled))
     said = [*doubtful_names(train.classes), *filter(None, remarks), *ignored]
     return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *said])
 
@@ -259,7 +242,7 @@ def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
 # The rules
 
 
-def _choose_network(draft: Draft, corpus: Corpus, device: str) -> None:
+def _choose_network(draft: Plan, corpus: Corpus, device: str) -> None:
     shape = corpus.train.shape
     if corpus.facts is not None and draft.config.image_size is None and shape[1] == shape[2]:
         draft.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
@@ -277,7 +260,7 @@ def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
     return f"{seen}; no more than {SMALL} without a GPU" if device == "cpu" and side == SMALL else seen
 
 
-def _choose_passes(draft: Draft) -> None:
+def _choose_passes(draft: Plan) -> None:
     """Leave weak views out of the backward pass where method and network can: less time for the same accuracy."""
     settings = draft.config.settings
     if isinstance(settings, WeakToStrongSettings) and find_backbone(draft.config.backbone).partial:
@@ -286,7 +269,7 @@ def _choose_passes(draft: Draft) -> None:
             draft.set("settings.passes", "shared", "no gradients for weakly augmented images, which is faster")
 
 
-def _choose_test_share(draft: Draft, corpus: Corpus) -> None:
+def _choose_test_share(draft: Plan, corpus: Corpus) -> None:
     if corpus.test is not None and corpus.is_testable:
         draft.set("test_share", 0.0, f"{len(corpus.test):,} test samples are there already", "0")
         return
@@ -303,7 +286,7 @@ def _choose_test_share(draft: Draft, corpus: Corpus) -> None:
     draft.set("test_share", share, why)
 
 
-def _choose_alignment(draft: Draft, corpus: Corpus, split: Split) -> None:
+def _choose_alignment(draft: Plan, corpus: Corpus, split: Split) -> None:
     """Turn alignment off where the labels are skewed: most likely the samples are too."""
     counts = label_counts(corpus.train, split.labelled).values()
     if getattr(draft.config.settings, "alignment", False) and skewed(counts):
@@ -314,7 +297,7 @@ def _choose_alignment(draft: Draft, corpus: Corpus, split: Split) -> None:
         draft.set("settings.alignment", False, why, "off")
 
 
-def _choose_batch(draft: Draft, split: Split, device: str) -> None:
+def _choose_batch(draft: Plan, split: Split, device: str) -> None:
     labelled, unlabelled = len(split.labelled), len(split.unlabelled)
     batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     draft.set("batch", batch, f"{labelled:,} labelled samples to learn from")
@@ -322,20 +305,20 @@ def _choose_batch(draft: Draft, split: Split, device: str) -> None:
     draft.set("ratio", ratio, f"unlabelled samples per labelled one, drawn from {unlabelled:,}")
 
 
-def _choose_epoch(draft: Draft, epoch: int) -> None:
+def _choose_epoch(draft: Plan, epoch: int) -> None:
     config, epochs = draft.config, math.ceil(draft.config.steps / epoch)
     due = {"evaluation": config.evaluate_every, "checkpoint": config.checkpoint_every}
     what = [name for name, every in due.items() if every is None] or ["epoch"]
     draft.set("epoch", epoch, f"{epochs} {' and '.join(name if epochs == 1 else f'{name}s' for name in what)}")
 
 
-def _choose_records(draft: Draft) -> None:
+def _choose_records(draft: Plan) -> None:
     every = max(1, draft.config.steps // RECORDS)
     if every < draft.config.log_every:
         draft.set("log_every", every, f"for enough lines of metrics in {counted(draft.config.steps, 'step')}")
 
 
-def _choose_rates(draft: Draft) -> None:
+def _choose_rates(draft: Plan) -> None:
     """Choose batch norm's momentum and Muon's learning rate by the number of steps.
 
     A short run needs fast-moving statistics; a long one can average longer.
@@ -359,7 +342,7 @@ def muon_rate(method: str, backbone: str, steps: int) -> float:
 # A time budget
 
 
-def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: bool) -> None:
+def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
     """Choose the steps, and what follows from them, that fit into a time; ``automatic`` is for the user's own data.
 
     A run of less than LEAST_STEPS steps gets smaller batches if they are open, and is refused if that is not enough.
@@ -372,7 +355,7 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
 
     def measured() -> tuple[Pace, int, int]:
         """The speed of the draft on this machine, and how many evaluations and steps that leaves time for."""
-        speed = pace(prepare(draft.config, corpus))
+        speed = pace(prepare(draft.config, draft.corpus))
         due = config.steps // (config.evaluate_every or config.epoch)
         evaluations = max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
         if every is None:
@@ -407,7 +390,7 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
         _choose_rates(draft)
 
 
-def _choose_smaller_batch(draft: Draft, steps: int) -> None:
+def _choose_smaller_batch(draft: Plan, steps: int) -> None:
     """Choose batch and ratio with as many images as leave time for LEAST_STEPS steps where there was for ``steps``."""
     config = draft.config
     images = config.batch * (1 + config.ratio) * steps / LEAST_STEPS
@@ -420,7 +403,7 @@ def _choose_smaller_batch(draft: Draft, steps: int) -> None:
         draft.set("ratio", ratio, why)
 
 
-def _choose_interval(draft: Draft, name: str, what: str, times: int) -> None:
+def _choose_interval(draft: Plan, name: str, what: str, times: int) -> None:
     """Choose how often something is done, so that it is done at most ``times`` in the run."""
     every = math.ceil(draft.config.steps / times)
     draft.set(name, every, counted(math.ceil(draft.config.steps / every), what))

@@ -130,10 +130,9 @@ class Config:
         must_fit(self)
         self.settings.check()
         self.augment.check()
-        optim, momentum = self.optim, self.norm_momentum
-        _must("name", repr(self.name), bool(self.name.strip()), "a name, which the run's folder gets")
-        inside = not set("/\\") & set(self.name) and self.name not in (".", "..") and self.name.isprintable()
-        _must("name", repr(self.name), inside, "a name without slashes and control characters; the place is --out")
+        name, optim, momentum = self.name, self.optim, self.norm_momentum
+        inside = not set("/\\") & set(name) and name.strip() not in ("", ".", "..") and name.isprintable()
+        _must("name", repr(name), inside, "a name without slashes and control characters; the place is --out")
         for name, value in vars(self).items():  # seed and fold are the only whole numbers that count nothing
             counts = type(value) is int and name not in ("seed", "fold")
             _must(name, value, not counts or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
@@ -183,22 +182,14 @@ def read_config(file: Path) -> Config:
     try:
         fields = read_sealed(file)
         written_by = str(fields.pop("normatch", __version__))
-        if _release(written_by) > _release(__version__):
+        written, ours = (tuple(map(int, re.findall(r"\d+", version))) for version in (written_by, __version__))
+        if written > ours:
             raise UserError(f"it was written by normatch {written_by}, this is {__version__}: upgrade to read it")
         return Config.from_json(fields)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     except (AttributeError, OSError, TypeError, ValueError) as error:
         raise UserError(f"{file} cannot be read ({reason(error)}): give the config.json of a run") from error
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparison.
-
-    >>> _release("0.10.1") > _release("0.9"), _release("0.2.0rc1")
-    (True, (0, 2, 0))
-    """
-    return tuple(int(number) for number in re.findall(r"(?:^|\.)(\d+)", version))
 
 
 def _must(name: str, value: object, allowed: bool, remedy: str) -> None:
@@ -222,7 +213,5 @@ def _without_numpy(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(_without_numpy, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        own = {name: _without_numpy(v) for name, v in given.items()}
-        return dataclasses.replace(value, **{name: v for name, v in own.items() if v is not given[name]})
+        return dataclasses.replace(value, **{name: _without_numpy(v) for name, v in vars(value).items()})
     return value
