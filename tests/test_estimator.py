@@ -53,28 +53,37 @@ def test_images(kind: Any) -> None:
         model.predict(IMAGES[:, :4])
 
 
-@each_form
-def test_tables_and_string_labels(kind: Any) -> None:
+def test_tables_and_string_labels() -> None:
     names = np.array([f"digit {d}" for d in DIGITS.target], dtype=object)
-    model = kind(steps=60, batch=16, ratio=3).fit(DIGITS.data, np.where(LABELS == -1, -1, names))
+    model = NorMatchClassifier(steps=60, batch=16, ratio=3).fit(DIGITS.data, np.where(LABELS == -1, -1, names))
     assert model.score(DIGITS.data, names) > 0.7
 
 
-def test_it_predicts_with_the_averaged_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_predicts_with_the_averaged_weights_and_without_the_callers_autocast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else unlabelled samples may get another class than from the model as it is."""
     loops: list[Loop] = []
-    run = Loop.run
+    rounding: list[bool] = []
+    run, predict_proba = Loop.run, Predictor.predict_proba
 
-    def kept(self: Loop, *arguments: Any) -> Any:
+    def kept(self: Loop) -> Any:
         loops.append(self)
-        return run(self, *arguments)
+        return run(self)
+
+    def noted(self: Predictor, x: Any) -> NDArray[np.float32]:
+        rounding.append(torch.is_autocast_enabled("cpu"))
+        return predict_proba(self, x)
 
     monkeypatch.setattr(Loop, "run", kept)
-    model = NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
+    monkeypatch.setattr(Predictor, "predict_proba", noted)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model = NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
+    assert rounding == [False]
     (loop,) = loops
-    used, raw = model.predictor_.model.state_dict(), loop.job.method.model.state_dict()
-    averaged = loop.step.ema.model.state_dict()
+    used, averaged = model.predictor_.model.state_dict(), loop.step.ema.model.state_dict()
     assert all(torch.equal(used[name], averaged[name]) for name in averaged)
-    assert not torch.equal(used["head.weight"], raw["head.weight"].cpu())
+    assert not torch.equal(used["head.weight"], loop.job.method.model.state_dict()["head.weight"])
 
 
 def test_with_one_other_class_minus_one_is_a_class() -> None:
@@ -251,31 +260,29 @@ def test_other_marks_of_unlabelled_samples_are_errors(mark: Any, says: str) -> N
         NorMatchClassifier(**QUICK).fit(IMAGES[:30], np.array(["cat", "dog", mark] * 10, dtype=object))
 
 
+VECTORS = (DIGITS.data, LABELS)
+
+
 @pytest.mark.parametrize(
-    ("kind", "inputs", "labels", "message"),
+    ("model", "data", "message"),
     [
-        (NorMatchClassifier(), IMAGES, np.full(len(IMAGES), -1), "holds no label"),
-        (NorMatchClassifier(), IMAGES, LABELS[:5], "inconsistent numbers of samples"),
-        (NorMatchClassifier(), IMAGES.astype(float), LABELS, "give uint8 images"),
-        (NorMatchClassifier(), np.full((4, 3), np.nan), np.array([0, 1, -1, -1]), "NaN"),
-        (NorMatchClassifier(), np.ones((2, 3)), np.array(["cat", -1], dtype=object), "only 'cat' besides -1: label"),
-        (NorMatchClassifier(), np.ones((3, 3)), ["cat", "dog", -1], "y holds '-1' among strings"),
-        (FixMatchClassifier(threshold=2.0), DIGITS.data, LABELS, "settings.threshold is 2.0"),
-        (FixMatchClassifier(muon=0.1), DIGITS.data, LABELS, "optim.muon is 0.1, but method"),
-        (
-            FixMatchClassifier(augment=AugmentConfig(ops=3)),
-            DIGITS.data,
-            LABELS,
-            "augment.ops is 3, which is for images",
-        ),
-        (FixMatchClassifier(random_state=-1), DIGITS.data, LABELS, "seed is -1"),
+        (NorMatchClassifier(), (IMAGES, np.full(len(IMAGES), -1)), "holds no label"),
+        (NorMatchClassifier(), (IMAGES, LABELS[:5]), "inconsistent numbers of samples"),
+        (NorMatchClassifier(), (IMAGES.astype(float), LABELS), "give uint8 images"),
+        (NorMatchClassifier(), (np.full((4, 3), np.nan), np.array([0, 1, -1, -1])), "NaN"),
+        (NorMatchClassifier(), (np.ones((2, 3)), np.array(["cat", -1], dtype=object)), "only 'cat' besides -1: label"),
+        (NorMatchClassifier(), (np.ones((3, 3)), ["cat", "dog", -1]), "y holds '-1' among strings"),
+        (FixMatchClassifier(threshold=2.0), VECTORS, "settings.threshold is 2.0"),
+        (FixMatchClassifier(muon=0.1), VECTORS, "optim.muon is 0.1, but method"),
+        (FixMatchClassifier(augment=AugmentConfig(ops=3)), VECTORS, "augment.ops is 3, which is for images"),
+        (FixMatchClassifier(random_state=-1), VECTORS, "seed is -1"),
     ],
 )
-def test_errors(kind: Any, inputs: NDArray[Any], labels: NDArray[Any], message: str) -> None:
+def test_errors(model: Any, data: tuple[Any, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        kind.fit(inputs, labels)
+        model.fit(*data)
     with pytest.raises(NotFittedError):
-        kind.predict(inputs)
+        model.predict(data[0])
 
 
 def test_a_fit_that_fails_leaves_the_classes_as_they_were() -> None:
@@ -285,18 +292,3 @@ def test_a_fit_that_fails_leaves_the_classes_as_they_were() -> None:
     with pytest.raises(UserError, match="steps is 0"):
         model.set_params(steps=0).fit(IMAGES[:60], np.arange(60) % 2)
     np.testing.assert_array_equal(model.predict(IMAGES[:5]), before)
-
-
-def test_unlabelled_samples_are_predicted_without_the_callers_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else they may get another class than from the model as it is."""
-    rounding: list[bool] = []
-    predict_proba = Predictor.predict_proba
-
-    def noted(self: Predictor, x: Any) -> NDArray[np.float32]:
-        rounding.append(torch.is_autocast_enabled("cpu"))
-        return predict_proba(self, x)
-
-    monkeypatch.setattr(Predictor, "predict_proba", noted)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
-    assert rounding == [False]
