@@ -224,11 +224,7 @@ def _found(draft: Plan, listings: Listings | None = None) -> str:
     assert draft.corpus is not None
     corpus, train, skipped = draft.corpus, draft.corpus.train, len(draft.corpus.skipped)
     labelled = int((train.labels != UNKNOWN).sum())
-    parts = [
-        f"{len(train.classes)} classes",
-        f"{labelled:,} labelled",
-        f"{len(train) - labelled:,} unlabelled",
-    ]
+    parts = [f"{len(train.classes)} classes", f"{labelled:,} labelled", f"{len(train) - labelled:,} unlabelled"]
     if corpus.test is not None:
         parts.append(f"{len(corpus.test):,} test samples{'' if corpus.is_testable else ' without labels'}")
     if skipped:
