@@ -154,7 +154,7 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     device = device_of(config.device).type
     draft = Plan(config, {*fixed} - {"backbone"} if config.backbone == "auto" else fixed)
     if config.image_size is not None:  # refused before any image is decoded
-        _fitting(config.backbone, (3, config.image_size, config.image_size))
+        fitting_backbone(config.backbone, (3, config.image_size, config.image_size))
     listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
     outline = listings.outline() if listings else None
     if outline:
@@ -189,11 +189,6 @@ def _labels_of(corpus: Corpus) -> Corpus:
 
     test = None if corpus.test is None else labels(corpus.test)
     return dataclasses.replace(corpus, train=labels(corpus.train), test=test)
-
-
-def _fitting(backbone: str, shape: tuple[int, ...], *, quick: bool = False) -> str:
-    """The name of the backbone, chosen if it is "auto"; UserError if it does not take samples of this shape."""
-    return suitable_backbone(shape, quick=quick) if backbone == "auto" else fitting_backbone(backbone, shape).name
 
 
 def _must_be_learnable(draft: Plan, outline: Corpus) -> None:
@@ -242,7 +237,7 @@ def _choose_network(draft: Plan, corpus: Corpus, device: str) -> None:
     shape = corpus.train.shape
     if corpus.facts is not None and draft.config.image_size is None and shape[1] == shape[2]:
         draft.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
-    name = _fitting(draft.config.backbone, shape, quick=device == "cpu")
+    name = fitting_backbone(draft.config.backbone, shape, quick=device == "cpu").name
     if name != draft.config.backbone:
         why = "suits" if name == suitable_backbone(shape) else "fast without a GPU for"
         draft.set("backbone", name, f"{why} samples of {'×'.join(map(str, shape))}")

@@ -29,7 +29,7 @@ from normatch.errors import UserError
 from normatch.evaluate.predict import Predictor
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
-from normatch.nets import suitable_backbone
+from normatch.nets import fitting_backbone
 from normatch.training.job import prepare
 from normatch.training.loop import Loop
 
@@ -193,7 +193,7 @@ class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def _config(self, train: Dataset) -> Config:
         defaults = IMAGES if train.is_images else VECTORS
         steps = defaults["steps"] if self.steps is None else self.steps
-        backbone = suitable_backbone(train.shape) if self.backbone == "auto" else self.backbone
+        backbone = fitting_backbone(self.backbone, train.shape).name
         muon = muon_rate(self.method, backbone, steps) if self.muon is None else self.muon
         seed = self.random_state
         if not isinstance(seed, int | np.integer):  # scikit-learn's other two: None and a RandomState

@@ -114,9 +114,9 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     return found
 
 
-def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
-    """The spec of the backbone ``name``; UserError if it does not take samples of this shape."""
-    spec = find_backbone(name)
+def fitting_backbone(name: str, shape: Shape, *, quick: bool = False) -> BackboneSpec:
+    """The spec of the backbone ``name``, with "auto" of a suitable one; UserError if it does not take this shape."""
+    spec = find_backbone(suitable_backbone(shape, quick=quick) if name == "auto" else name)
     if not spec.supports(shape):
         fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
         remedy = f"choose {' or '.join(fitting)}" if fitting else "none takes it: set another image_size"
