@@ -84,15 +84,6 @@ def test_a_share_is_held_out_where_labels_can_be_spared(
     assert why in made.describe()
 
 
-def test_an_empty_test_set_is_none(tmp_path: Path) -> None:
-    content = dict(np.load(arrays(tmp_path / "x.npz")))
-    np.savez(tmp_path / "x.npz", **content, test_x=np.zeros((0, 4)), test_y=np.array([]))
-    assert choose(tmp_path / "x.npz").config.test_share == 0.2
-    (pictures(tmp_path / "p/train", [20] * 10).parent / "test/cat").mkdir(parents=True)
-    (tmp_path / "p/test/cat/cut.png").touch()
-    assert choose(tmp_path / "p", changes={"on_bad_image": "skip"}).config.test_share == 0.2
-
-
 def test_a_test_set_without_labels_is_no_dead_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It gives no accuracy, so others are held out; where that is forbidden, the advice can be followed."""
     data = arrays(tmp_path / "x.npz", test=100)
@@ -148,12 +139,6 @@ def test_weak_views_are_left_out_of_the_backward_pass_where_they_can_be(
     assert to_json(made.config)["settings"]["passes"] == passes
     assert ("settings.passes" in made.chosen) == (passes == "shared")
     Loop(prepare(made.config, made.corpus)).step()
-
-
-def test_vectors_are_trained_as_in_the_paper(tmp_path: Path) -> None:
-    """Without shared passes and Muon, which their network does not have."""
-    config = choose(arrays(tmp_path / "x.npz")).config
-    assert (config.settings, config.optim) == (NorMatchSettings(), OptimConfig())
 
 
 def test_skewed_labels_turn_alignment_off(tmp_path: Path) -> None:
@@ -391,6 +376,10 @@ def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert re.search(r"--evaluate-every +9 +19 evaluations\n", slow.describe())
     recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=10)
     assert (recipe.config.steps, recipe.config.epoch) == (1100, 110)
+    paced(monkeypatch, start=1.0, step=0.01, evaluation=60.0)
+    rare = choose(arrays(tmp_path / "x.npz"), minutes=2).config
+    assert rare.evaluate_every == rare.steps, "after the last step only"
+    assert math.ceil(rare.steps / rare.epoch) == 32, "epochs are the unit of a method's ramps"
 
 
 def test_a_plan_of_too_few_steps_gets_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,21 +422,6 @@ def test_a_time_budget_counts_evaluations_at_fixed_steps(
     # An evaluation after each ten steps and one after the last: 10,354 · 0.005 s + 1,036 · 0.5 s = 569.8 s of 570 s.
     assert (made.config.steps, made.config.epoch) == (10_354, epoch)
     assert said in made.describe()
-
-
-@pytest.mark.parametrize("evaluation", [0.001, 0.5, 2.0, 60.0])
-def test_slow_evaluations_do_not_lengthen_the_ramps_of_a_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluation: float
-) -> None:
-    paced(monkeypatch, start=1.0, step=0.01, evaluation=evaluation)
-    own_data = choose(arrays(tmp_path / "x.npz"), minutes=2).config
-    recipe = plan(recipes.digits(), tmp_path / "run", automatic=False, minutes=2).config
-    for config, epochs in ((own_data, 32), (recipe, 10)):
-        assert epochs - 1 <= config.steps / config.epoch <= epochs
-        every = config.evaluate_every or config.epoch
-        spent = (config.steps // every) * evaluation
-        assert spent <= 0.2 * 120 or every == config.steps, "the one after the last step"
-        assert config.checkpoint_every is None
 
 
 def test_the_intervals_of_a_recipe_are_scaled_to_its_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

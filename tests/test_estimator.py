@@ -122,14 +122,6 @@ def test_a_score_leaves_out_what_has_no_label() -> None:
         model.score(X, np.full(300, -1))
 
 
-def test_the_constructor_only_stores() -> None:
-    given = {"steps": np.int64(2), "batch": np.int32(8), "random_state": np.uint8(3), "lr": np.float32(0.05)}
-    model = NorMatchClassifier(**given, alignment=np.bool_(False))  # type: ignore[arg-type]
-    kept = clone(model).get_params()
-    assert kept == model.get_params()
-    assert {name: type(kept[name]) for name in given} == {name: type(value) for name, value in given.items()}
-
-
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "num_weight": (0.5, {"settings.num_weight": 0.5}),
     "consensus": ("drop", {"settings.consensus": "drop"}),
