@@ -179,6 +179,7 @@ def test_a_named_form_is_the_same_as_its_method_by_name() -> None:
     ):
         by_name = SemiSupervisedClassifier(method, settings)
         assert by_name._config(TABLE) == form._config(TABLE).replace(name="SemiSupervisedClassifier")
+        assert clone(by_name).get_params() == by_name.get_params()
 
 
 @pytest.mark.parametrize(
