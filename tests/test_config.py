@@ -41,6 +41,10 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
         ({"steps": 0}, "steps is 0: give a whole number from 1 to 2,147,483,647"),
         ({"labels": "many"}, "labels is 'many': give int or None"),
         ({"settings": NorMatchSettings(consensus="max")}, "settings.consensus is 'max': choose from min, drop"),  # type: ignore[arg-type]
+        (
+            {"settings": NorMatchSettings(flow_layers=2**31)},
+            "settings.flow_layers is 2147483648: give a whole number up",
+        ),
         ({"settings": NorMatchSettings(num_weight=math.nan)}, "settings.num_weight is nan: give a finite number"),
         ({"optim": OptimConfig(lr=math.inf)}, "optim.lr is inf: give a finite number"),
         ({"optim": OptimConfig(lr=-1)}, "optim.lr is -1: give a positive number"),
