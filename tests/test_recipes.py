@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from normatch.config import Config, flat, from_json, to_json
+from normatch.config import Config, flat, to_json
 from normatch.data import sources
 from normatch.nets import backbones
 from normatch.recipes import cifar10, cifar10_fast, cifar100, digits, mini_imagenet, own, recipes, stl10, svhn
@@ -59,7 +59,7 @@ def test_a_recipe_has_these_numbers_and_names_things_that_exist(name: str) -> No
     config = recipes.get(name).build()
     assert config.name == name
     assert differences(config) == set(RECIPES[name].split())
-    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
+    assert Config.from_json(json.loads(json.dumps(to_json(config)))) == config
     source = sources.get(config.data)
     assert backbones.get(config.backbone).supports(source.shape)
     assert config.labels is None or config.labels % source.classes == 0

@@ -159,7 +159,7 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --data pets", r"pets/cat/z\nero.png: the file is empty", file("pets/cat/z\nero.png")),
     ("train --data pets --backbone mlp", "backbone 'mlp' does not take", pets),
     ("train --data pets --image-size 100000", "no backbone takes", pets),
-    ("train --data pets --image-size 1000 --backbone small-wide", "image_size is 1000", pets),
+    ("train --data pets --image-size 1000 --backbone small-wide", "set another image_size", pets),
     ("train --data pets --augment.noise 0.3 --device cpu", "augment.noise is 0.3, which is for feature", pets),
     ("train --data pets --unlabeled more", "'more'", pets),
     ("train --data pets --no-include-labelled --device cpu", "and there are none", pets),

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from normatch.config import Config, from_json, to_json
+from normatch.config import Config, to_json
 from normatch.device import stamp
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
@@ -110,7 +110,7 @@ def read_result(path: Path) -> Result:
             raise ValueError(f"accuracy is {accuracy!r} instead of a share from 0 to 1")
         return Result(
             path=path,
-            config=from_json(Config, found["config"]),
+            config=Config.from_json(found["config"]),
             failed=found["failed"],
             accuracy=accuracy,
             seconds=found["seconds"],
