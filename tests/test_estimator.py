@@ -174,7 +174,7 @@ def test_the_defaults_of_vectors_and_of_images(kind: Any) -> None:
 def test_a_named_form_is_the_same_as_its_method_by_name() -> None:
     for form, method, settings in (
         (NorMatchClassifier(), "normatch", None),
-        (NorMatchClassifier(disagree="drop"), "normatch", {"consensus": "drop"}),
+        (NorMatchClassifier(disagree="drop"), "normatch", {"disagree": "drop"}),
         (FixMatchClassifier(threshold=0.9), "fixmatch", {"threshold": 0.9}),
     ):
         by_name = SemiSupervisedClassifier(method, settings)
