@@ -135,7 +135,7 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --out notes.txt/run --device cpu", "choose another --out", file("notes.txt")),
     ("train --data pets.zip", "give a folder of images, a .csv", file("pets.zip")),
     ("train --data pets", "only one class, 'cat'", pictures("pets/cat/1.png")),
-    ("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
+    ("train --data pets", "no labelled sample", pictures("pets/unlabeled/1.png")),
     (
         "train --data pets",
         "pets/1.png lies in no class folder",

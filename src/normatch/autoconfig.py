@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
-from normatch.data.dataset import doubtful_names
+from normatch.data.facts import describe_dark
 from normatch.data.folder import Listings, say_ignored
-from normatch.data.images import DEFAULT, SIZES, describe_dark
+from normatch.data.images import DEFAULT, SIZES
+from normatch.data.inspect import doubtful_names
 from normatch.data.load import find_listings, passed_over
 from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.device import device_of

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from normatch.data.readers.cifar10 import Cifar, read_cifar
 from numpy.typing import NDArray
 from PIL import Image
 
 from normatch.data import Corpus, load_corpus, sources
 from normatch.data.readers import cifar10, cifar100
-from normatch.data.readers.cifar10 import Cifar, read_cifar
 from normatch.data.readers.stl10 import read_stl10
 
 Bytes = NDArray[np.uint8]

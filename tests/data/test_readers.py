@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from normatch.data.readers.cifar10 import load_plain
 
 from normatch.cli import main
 from normatch.data import Archive, Corpus, MissingFiles, Reading, load_corpus, sources
 from normatch.data.readers import cifar10, cifar100
-from normatch.data.readers.cifar10 import load_plain
 from normatch.data.readers.mnist import LARGEST, read_idx
 from normatch.data.readers.stl10 import COUNTS, read_stl10
 from normatch.data.source import Layout, open_members, verify

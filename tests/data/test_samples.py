@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from normatch.data.images.decode import Form, Header, open_upright
 from PIL import Image
 
 from normatch.data.images import many
-from normatch.data.images.decode import Form, Header, open_upright
 from normatch.data.samples import Files, Rows, find_samples
 from normatch.errors import UserError
 from tests.data.original_formats import random_bytes

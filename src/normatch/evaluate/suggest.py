@@ -15,7 +15,7 @@ from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.dataset import Inputs, Selected
 from normatch.data.folder import folder_of
 from normatch.data.images import DEFAULT
-from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
+from normatch.data.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.device import Device
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate.predict import load, must_be_a_table, table
@@ -92,7 +92,7 @@ def suggest(
     if not len(free):
         raise UserError(f"{path} has no sample without a label: add some to the data, and train again")
     chosen, sizes, uncertainties = _choose(model.model, corpus.train.inputs, labelled, free, labels, seed)
-    samples = corpus.train.subset(chosen)
+    samples = corpus.train.view(chosen)
     p = model.predict_proba(samples.inputs)
     names = chosen.tolist() if samples.files is None else samples.files.tolist()
     predicted = [model.classes[k] for k in p.argmax(1)]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from normatch.data.images.cache import Cache
+from normatch.data.images.decode import fit, fit_upright, open_upright
 from numpy.typing import NDArray
 from PIL import Image
 
 from normatch.data.images import SUFFIXES, Channels, decode_all, decode_batches
-from normatch.data.images.cache import Cache
-from normatch.data.images.decode import fit, fit_upright, open_upright
 from normatch.errors import UserError
 from tests.data.original_formats import random_bytes
 

@@ -5,40 +5,28 @@ The images lie in ``train/<class>/`` and ``test/<class>/``. The authors' labelle
 ``labels`` or ``labels/miniimagenet`` as in the authors' repository.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import Corpus
-from normatch.data.folder import Listings, list_folder, read_listings
-from normatch.data.images import DEFAULT, Reading
+from normatch.data.folder import Listings, list_folder
 from normatch.data.source import MissingFiles, Source, sources
 from normatch.errors import UserError
 
 __all__: list[str] = []
 
 SIDE = 84
-HOME = "https://github.com/ahmetius/LP-DeepSSL"
 
 
-def _read(where: Path, reading: Reading = DEFAULT) -> Corpus:
-    """Read the images; the labelled subsets become folds, ordered by number of labels, then by file name."""
-    missing = [part for part in ("train", "test") if not (where / part).is_dir()]
-    if missing:
-        raise MissingFiles(
-            "mini-imagenet",
-            where,
-            [f"{part}/" for part in missing],
-            partial=len(missing) == 1,
-            remedy=f"put folders train/<class>/ and test/<class>/ of images there, see {HOME}",
-        )
+def _read(where: Path) -> Listings:
+    """List the images; the labelled subsets become folds, ordered by number of labels, then by file name."""
+    if missing := [f"{part}/<class>/" for part in ("train", "test") if not (where / part).is_dir()]:
+        raise MissingFiles(where, missing)
     train = list_folder(where / "train")
     positions = {(path.name, name): i for i, (path, name) in enumerate(train)}
     folds = tuple(_fold(file, positions) for file in _label_files(where))
-    listings = Listings("mini-imagenet", where, train, list_folder(where / "test"))
-    return replace(read_listings(listings, image_size=SIDE, channels=3, reading=reading), folds=folds)
+    return Listings("mini-imagenet", where, train, list_folder(where / "test"), folds, form=(SIDE, SIDE, 3))
 
 
 def _label_files(where: Path) -> list[Path]:
@@ -66,11 +54,10 @@ def _fold(file: Path, positions: dict[tuple[str, str | None], int]) -> NDArray[n
 sources.add(
     "mini-imagenet",
     Source(
-        name="mini-imagenet",
         summary="50,000 + 10,000 colour photographs in 100 classes, with predefined folds; from your own files",
         classes=100,
         shape=(3, SIDE, SIDE),
         read=_read,
-        home=HOME,
+        home="https://github.com/ahmetius/LP-DeepSSL",
     ),
 )
