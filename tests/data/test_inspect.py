@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from normatch.cli import main
-from normatch.data.images import sheet as sheets
+from normatch.data import sheet as sheets
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
-from tests.data.images.test_facts import crops, recompressed
+from tests.data.test_facts import crops, recompressed
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -45,14 +44,13 @@ def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
 def test_missing_files_are_named_with_folder_and_remedy(tmp_path: Path) -> None:
     message = complaint("cifar10", tmp_path)
     remedy = f"`normatch data get cifar10 --root {tmp_path}`"
-    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), remedy):
+    for part in ("cifar-10-python.tar.gz", str(tmp_path), remedy):
         assert part in message
     # Where some are, only the others are asked for.
-    unpack(tmp_path, "cifar-10-batches-bin", {"data_batch_1.bin": b""})
+    unpack(tmp_path, "cifar-10-batches-py", {"data_batch_1": b""})
     message = complaint("cifar10", tmp_path)
-    assert "batches.meta.txt, data_batch_2.bin" in message
-    assert "cifar-10-batches-bin" in message
-    assert remedy in message
+    for part in ("batches.meta, data_batch_2", "cifar-10-batches-py", remedy):
+        assert part in message
     assert "train/<class>/" in complaint("mini-imagenet", tmp_path)
 
 
@@ -109,12 +107,6 @@ def test_layouts_of_folders(
 
 def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert "no images in" in complaint(tmp_path)
-    save_png(tmp_path / "unlabeled" / "1.png", random_bytes(9, 9, 3))
-    assert "has no labelled image" in complaint(tmp_path)
-    save_png(tmp_path / "other" / "train" / "ape" / "1.png", random_bytes(9, 9, 3))
-    save_png(tmp_path / "other" / "test" / "bee" / "1.png", random_bytes(9, 9, 3))
-    assert "class 'bee' has test images but no training images" in complaint(tmp_path / "other")
-    shutil.rmtree(tmp_path / "other")
     save_png(tmp_path / "1.png", random_bytes(9, 9, 3))
     assert f"{tmp_path / '1.png'} lies in no class folder" in complaint(tmp_path)
     (tmp_path / "1.png").unlink()
@@ -168,20 +160,19 @@ def test_unreadable_images_can_be_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "has no column 'path'"),
-        ("path,name\na.png,cat\n", "has no column 'label'"),
+        ("", "line 1: no column 'path'"),
+        ("path,name\na.png,cat\n", "line 1: no column 'label'"),
         ("path,label,split\na.png,cat,Val\n", "line 2: the split is 'Val'; give train or test, or leave it empty"),
         ("path,label,split\na.png,cat,train\na.png,cat,test\n", "is listed already on line 2; delete one"),
         ("path,label\na.png,cat\n../{}/a.png,dog\n", "is listed already on line 2; delete one"),
         ("path,label\na.png,cat,dog\n", "line 2: there are more values than columns; quote commas"),
-        ("path,label,split,Split\na.png,cat,,test\n", "has 2 columns 'split': keep one of them"),
-        ("path,label, label\na.png,cat,dog\n", "has 2 columns 'label': keep one of them"),
-        ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', which is not read: call it 'split' if it says"),
+        ("path,label,split,Split\na.png,cat,,test\n", "there are 2 columns 'split'; keep one of them"),
+        ("path,label, label\na.png,cat,dog\n", "there are 2 columns 'label'; keep one of them"),
+        ("path, Fold ,label\na.png,1,cat\n", "the column 'Fold' is not read; call it 'split' if it says"),
         ("path,label\n", "lists no images"),
         ("path,label\n\xff\xfe.png,cat\n", "give a CSV file in UTF-8"),
         ("path,label\n,cat\n", "line 2: the path is empty"),
         ("path,label\n\nabsent.png,cat\n", "line 3: no such file"),
-        ("path,label\na.png,\n", "has no labelled image"),
         ('"path" ,label\na.png,cat\n', "line 1: ',' expected after '\"'; check the quotes"),
         ('path,label\na.png,cat\n"b.png,cat\nc.png,dog\n', "line 3: unexpected end of data; check the quotes"),
         ("path,label\na.png, -1\n", "line 2: the label is '-1'; leave it empty if the class is not known, or"),

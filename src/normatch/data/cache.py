@@ -157,7 +157,8 @@ class Cache:
 
 def _about(path: Path) -> tuple[NDArray[Any], dict[int, str], str]:
     """Facts, unreadable files and the digest of the pixels. The zip format has a checksum of each."""
-    with np.load(path / "about.npz") as file:
+    # Opened here, because NumPy does not close a file that it cannot read.
+    with (path / "about.npz").open("rb") as content, np.load(content) as file:
         bad = json.loads(str(file["bad"]))
         return file["facts"], {int(i): why for i, why in bad.items()}, str(file["pixels"])
 

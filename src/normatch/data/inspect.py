@@ -71,13 +71,13 @@ def inspect(
     """
     if sheet is not None:
         must_be_drawable(sheet, force=force)
+    ignored = passed_over(find_listings(data, "skip", unlabelled), unlabelled)
     corpus = load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading)
     samples = _samples(corpus)
     if sheet is not None:
         if not corpus.train.is_images:
             raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
         write_sheet(sheet, _rows(corpus, samples))
-    ignored = passed_over(find_listings(data, "skip", unlabelled), unlabelled)
     report = {"data": data} | _report(corpus, samples) | {"ignored": ignored}
     return report | {"next": _next(report, unlabelled)}
 

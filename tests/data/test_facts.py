@@ -7,12 +7,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from normatch.data.images.facts import NEAR, alike, groups
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from normatch.data.images import FACTS, facts_of
+from normatch.data.facts import FACTS, NEAR, alike, facts_of, groups
 
 
 def crops(n: int, side: int = 120) -> list[Image.Image]:
