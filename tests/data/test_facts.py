@@ -3,10 +3,8 @@
 import io
 from collections.abc import Callable
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
@@ -65,24 +63,6 @@ def test_equal_pixels_in_any_mode() -> None:
 def test_plain_images_are_like_no_other() -> None:
     rows = facts([Image.new("L", (20, 20), level) for level in (0, 100, 100, 255)])
     assert alike(rows["look"], rows["thumbnail"]) == []
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40), st.data())
-def test_the_bands_miss_no_representative(hashes: list[int], data: st.DataObject) -> None:
-    """Compared with all earlier representatives; the thumbnails are all equal, so that the hashes decide."""
-    near = []
-    for value in hashes:
-        flips = data.draw(st.lists(st.integers(0, 63), max_size=NEAR + 1))
-        near.append(value ^ sum(1 << bit for bit in set(flips)))
-    looks = hashes + near
-    expected: dict[int, list[int]] = {}
-    for i, value in enumerate(looks):
-        if value:
-            first = next((j for j in expected if (looks[j] ^ value).bit_count() <= NEAR), i)
-            expected.setdefault(first, []).append(i)
-    thumbnails = np.tile(np.arange(72, dtype=np.uint8).reshape(8, 9), (len(looks), 1, 1))
-    found = alike(np.array(looks, np.uint64), thumbnails)
-    assert found == [group for group in expected.values() if len(group) > 1]
 
 
 def test_look_alikes_are_not_chained() -> None:

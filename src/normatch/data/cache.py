@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from normatch.errors import UserError, reason
 
-__all__ = ["Cache", "CacheError", "Decoded", "Form"]
+__all__ = ["Cache", "CacheError", "Decoded", "Form", "Found"]
 
 VERSION = 4
 """Version of the decoding: part of the keys, so increment it when decoded pixels, facts or the entries change."""
@@ -39,6 +39,9 @@ file system has them."""
 
 Form = tuple[int, int, int]
 """(H, W, C) of the decoded images."""
+
+Found = tuple[NDArray[Any], dict[int, str], bool]
+"""Facts of the readable files, why others cannot be read, and whether these will stay so."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,8 @@ class Cache:
                 return Decoded(_mapped(path / "pixels", (len(facts), *form)), facts, bad)
         return None
 
-    def write(
-        self, key: str, form: Form, decode: Callable[[IO[bytes]], tuple[NDArray[Any], dict[int, str], bool]]
-    ) -> Decoded:
-        """Make an entry of the pixels that ``decode`` writes to a file.
-
-        It returns facts, unreadable files and whether these will stay so; otherwise the entry is not kept.
-        """
+    def write(self, key: str, form: Form, decode: Callable[[IO[bytes]], Found]) -> Decoded:
+        """Make an entry of the pixels that ``decode`` writes to a file; it is kept if unreadable files will stay so."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.keep(KEPT - 1)
@@ -145,11 +143,10 @@ class Cache:
 
     def keep(self, n: int) -> None:
         """Delete all but the ``n`` entries that were used last, and what killed processes left."""
-        for path in [*self.entries()[n:], *self._abandoned()]:
+        parts = self.folder.glob(f"{PART}*")
+        left = [part for part in parts if time.time() - _last_used(part / "pixels") > ABANDONED]
+        for path in [*self.entries()[n:], *left]:
             shutil.rmtree(path, ignore_errors=True)
-
-    def _abandoned(self) -> Iterator[Path]:
-        return (p for p in self.folder.glob(f"{PART}*") if time.time() - _last_used(p / "pixels") > ABANDONED)
 
     def _path(self, key: str, form: Form) -> Path:
         return self.folder / f"{key}-{'x'.join(map(str, form))}"

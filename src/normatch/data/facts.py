@@ -1,9 +1,7 @@
 """Facts about image files (size, mode, hashes of pixels and look), and which of them look alike."""
 
 import hashlib
-import math
 from collections import defaultdict
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,12 +38,6 @@ NEAR = 3
 
 LIKE = 0.99
 """Least correlation of the thumbnails of images that look alike; it does not depend on brightness and contrast."""
-
-BANDS = NEAR + 2
-"""The 64 bits are divided into this many bands: two hashes that differ in NEAR bits agree in at least two of them."""
-
-CROWD = 1000
-"""Images of equal bands with which an image is compared at most. Only nearly blank images have more."""
 
 
 def facts_of(image: "Image.Image", header: Header) -> Fact:
@@ -88,43 +80,21 @@ def alike(looks: NDArray[np.uint64], thumbnails: NDArray[np.uint8]) -> list[list
 
     Two images look alike if their difference hashes are at most NEAR of 64 bits apart and the correlation of their
     thumbnails is at least LIKE. The hash finds candidates; the thumbnail separates simple shapes whose hashes collide.
-    Each image is compared only with representatives that agree with it in two bands of bits. Images without structure
-    (plain, or an even gradient) are never alike.
+    Images without structure (plain, or an even gradient) are never alike.
     """
-    patterns, masks = _patterns(thumbnails), _masks(looks)
-    tables = [defaultdict[int, list[int]](list) for _ in masks]
+    patterns = thumbnails.reshape(len(thumbnails), -1).astype(np.float32)
+    patterns -= patterns.mean(1, keepdims=True)
+    length = np.linalg.norm(patterns, axis=1, keepdims=True)
+    patterns /= np.where(length > 0, length, 1)  # so that their dot products are correlations
     found: dict[int, list[int]] = {}
-    hashes: list[int] = looks.tolist()
-    for i, value in enumerate(hashes):
-        if not value:
-            continue
-        crowds = [table[value & mask] for table, mask in zip(tables, masks, strict=True)]
-        near = sorted({j for crowd in crowds for j in crowd if (hashes[j] ^ value).bit_count() <= NEAR})
-        like = next((j for j in near if patterns[j] @ patterns[i] >= LIKE), None)
-        if like is not None:
-            found[like].append(i)
+    firsts, hashes = np.empty(len(looks), np.int64), np.empty_like(looks)
+    for i in np.flatnonzero(looks):
+        n = len(found)
+        near = firsts[:n][np.bitwise_count(hashes[:n] ^ looks[i]) <= NEAR]
+        like = near[patterns[near] @ patterns[i] >= LIKE]
+        if len(like):
+            found[int(like[0])].append(int(i))
         else:
-            found[i] = [i]
-            for crowd in crowds:
-                if len(crowd) < CROWD:
-                    crowd.append(i)
+            firsts[n], hashes[n] = i, looks[i]
+            found[int(i)] = [int(i)]
     return [group for group in found.values() if len(group) > 1]
-
-
-def _patterns(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Thumbnails as vectors of mean 0 and norm 1, so that their dot products are correlations."""
-    flat: NDArray[np.float32] = thumbnails.astype(np.float32).reshape(len(thumbnails), math.prod(thumbnails.shape[1:]))
-    flat -= flat.mean(1, keepdims=True)
-    length = np.linalg.norm(flat, axis=1, keepdims=True)
-    flat /= np.where(length > 0, length, 1)
-    return flat
-
-
-def _masks(looks: NDArray[np.uint64]) -> list[int]:
-    """For each choice of two bands, the mask of their bits."""
-    bits = np.arange(64, dtype=np.uint64)
-    set_share = np.array([np.mean((looks >> bit) & np.uint64(1)) if len(looks) else 0.0 for bit in bits])
-    # Bits are dealt to the bands in turn, the most informative first, so that no band is all background.
-    order = np.argsort(np.abs(set_share - 0.5), kind="stable").tolist()
-    bands = [sum(1 << bit for bit in order[i::BANDS]) for i in range(BANDS)]
-    return [one | other for one, other in combinations(bands, 2)]

@@ -11,12 +11,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.cache import Cache, Decoded, Form
+from normatch.data.cache import Cache, Decoded, Form, Found
 from normatch.data.facts import DEEP, FACTS, HEADER, Fact, Header, facts_of
 from normatch.errors import UserError, reason
 
@@ -108,7 +108,7 @@ def decode_all(
         facts = cache.facts(key) if cache else None
         form = _form(_headers(paths) if facts is None else facts, size, channels, largest)
 
-    def decode(file: IO[bytes]) -> tuple[NDArray[Any], dict[int, str], bool]:
+    def decode(file: IO[bytes]) -> Found:
         with closing(_attempts(lambda path: _decode(path, form), paths)) as attempts:
             return _gather(attempts, file, lambda done: reading.progress(done, len(paths)))
 
@@ -245,28 +245,28 @@ def _pixels(image: "Image.Image", form: Form) -> NDArray[np.uint8]:
 # Many files
 
 
-class _Unreadable:
-    """Why a file cannot be decoded, and whether that is a property of the file itself."""
-
-    def __init__(self, path: Path, error: Exception) -> None:
-        self.why = _why(path, error)
-        # Lack of memory and other system errors, such as a lost network drive, may be gone the next time.
-        self.lasting = not isinstance(error, MemoryError) and getattr(error, "errno", None) in (None, errno.ENOENT)
+class _Unreadable(NamedTuple):
+    why: str
+    lasting: bool
+    """Whether that is a property of the file itself."""
 
 
-def _why(path: Path, error: Exception) -> str:
+def _unreadable(path: Path, error: Exception) -> _Unreadable:
     from PIL import UnidentifiedImageError
 
+    why = reason(error)
     if isinstance(error, FileNotFoundError):
         # A backslash in a missing name most likely means a list made on Windows.
-        return "no such file; write / where it has \\" if "\\" in path.name else "no such file"
-    if isinstance(error, IsADirectoryError):
-        return "a folder, not an image"
-    if isinstance(error, MemoryError):
-        return "there is too little memory for it"
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known kind" if path.stat().st_size else "the file is empty"
-    return reason(error)
+        why = "no such file; write / where it has \\" if "\\" in path.name else "no such file"
+    elif isinstance(error, IsADirectoryError):
+        why = "a folder, not an image"
+    elif isinstance(error, MemoryError):
+        why = "there is too little memory for it"
+    elif isinstance(error, UnidentifiedImageError):
+        why = "not an image of a known kind" if path.stat().st_size else "the file is empty"
+    # Lack of memory and other system errors, such as a lost network drive, may be gone the next time.
+    lasting = not isinstance(error, MemoryError) and getattr(error, "errno", None) in (None, errno.ENOENT)
+    return _Unreadable(why, lasting)
 
 
 def _attempts(
@@ -278,7 +278,7 @@ def _attempts(
         try:
             return read(path)
         except Exception as error:  # decoders raise nearly anything on a damaged file
-            return _Unreadable(path, error)
+            return _unreadable(path, error)
 
     # Pillow warns of odd metadata. Filters are the whole process's: this one is for the threads, and stays.
     warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -307,23 +307,23 @@ def _gather(
     attempts: Iterable[tuple[Fact, NDArray[np.uint8]] | _Unreadable],
     file: IO[bytes],
     progress: Callable[[int], None] = lambda done: None,
-) -> tuple[NDArray[Any], dict[int, str], bool]:
-    """Write the pixels of the readable images to ``file``; return their facts, why others are not readable, and whether
-    these will stay so."""
+) -> Found:
+    """Write the pixels of the readable images to ``file``."""
     facts: list[Fact] = []
-    bad: dict[int, _Unreadable] = {}
+    bad: dict[int, str] = {}
+    lasting = True
     for i, found in enumerate(attempts):
         if isinstance(found, _Unreadable):
-            bad[i] = found
+            bad[i] = found.why
+            lasting &= found.lasting
         else:
             facts.append(found[0])
             file.write(found[1].data)
         progress(i + 1)
-    whys = {i: error.why for i, error in bad.items()}
-    return np.array(facts, FACTS), whys, all(error.lasting for error in bad.values())
+    return np.array(facts, FACTS), bad, lasting
 
 
-def _in_memory(decode: Callable[[IO[bytes]], tuple[NDArray[Any], dict[int, str], bool]], form: Form) -> Decoded:
+def _in_memory(decode: Callable[[IO[bytes]], Found], form: Form) -> Decoded:
     file = io.BytesIO()
     facts, bad, _ = decode(file)
     return Decoded(np.frombuffer(file.getbuffer(), np.uint8).reshape(len(facts), *form), facts, bad)
