@@ -18,10 +18,8 @@ from tests.data.original_formats import (
     random_bytes,
     save_png,
     unpack,
-    write_arrays,
     write_folder,
     write_idx,
-    write_manifest,
 )
 from tests.data.test_readers import assert_equal
 
@@ -31,6 +29,11 @@ def complaint(data: str | Path, root: Path | None = None, *, image_size: int | N
         load_corpus(str(data), root, image_size=image_size)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def put(folder: Path, *places: str) -> None:
+    for place in places:
+        save_png(folder / place, random_bytes(9, 9, 3))
 
 
 def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
@@ -64,16 +67,6 @@ def test_neither_name_nor_path(tmp_path: Path) -> None:
     assert "give a folder of images, a .csv file or an .npz file" in complaint(other)
 
 
-def test_paths(tmp_path: Path) -> None:
-    for write, path in ((write_folder, "a"), (write_manifest, "b/list.csv"), (write_arrays, "c/data.npz")):
-        folder = tmp_path / path.split("/")[0]
-        folder.mkdir()
-        expected = write(folder)
-        corpus = load_corpus(str(tmp_path / path))
-        assert_equal(corpus, expected)
-        assert load_corpus(str(tmp_path / path), image_size=16).train.shape == (expected.train.shape[-1], 16, 16)
-
-
 def test_image_size_of_a_named_data_set() -> None:
     corpus = load_corpus("digits", image_size=16)
     assert corpus.train.shape == (1, 16, 16)
@@ -98,8 +91,7 @@ def test_image_size_of_a_named_data_set() -> None:
 def test_layouts_of_folders(
     tmp_path: Path, places: str, classes: tuple[str, ...], labels: list[int], tested: list[int] | None
 ) -> None:
-    for place in places.split():
-        save_png(tmp_path / place, random_bytes(9, 9, 3))
+    put(tmp_path, *places.split())
     corpus = load_corpus(str(tmp_path))
     assert (corpus.train.classes, corpus.train.labels.tolist()) == (classes, labels)
     assert (corpus.test.labels.tolist() if corpus.test else None) == tested
@@ -107,7 +99,7 @@ def test_layouts_of_folders(
 
 def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert "no images in" in complaint(tmp_path)
-    save_png(tmp_path / "1.png", random_bytes(9, 9, 3))
+    put(tmp_path, "1.png")
     assert f"{tmp_path / '1.png'} lies in no class folder" in complaint(tmp_path)
     (tmp_path / "1.png").unlink()
     (tmp_path / "ape").mkdir()
@@ -116,13 +108,12 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     for name in ("1.XYZ", "2.xyz", "3"):
         (ape / name).touch()
     assert f"no images in {ape}, only .xyz 2, no suffix 1: put there .bmp," in complaint(tmp_path)
-    save_png(ape / "deep" / "1.png", random_bytes(9, 9, 3))
+    put(ape, "deep/1.png")
     assert f"{ape} has subfolders: move its pictures directly into {ape} or, if it is no class, " in complaint(tmp_path)
 
 
 def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None:
-    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
-    save_png(tmp_path / "bee" / "1.png", random_bytes(9, 9, 3))
+    put(tmp_path, "ape/1.png", "bee/1.png")
     for run in ("runs/first", "old/of/last/year/first", "mine"):
         (tmp_path / run / "checkpoint").mkdir(parents=True)
         for name in ("config.json", "split.json"):
@@ -130,14 +121,14 @@ def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None
     assert load_corpus(str(tmp_path)).train.classes == ("ape", "bee")
     assert passed_over(find_listings(str(tmp_path))) == []
     # A folder of pictures stays a class, whatever else is in it.
-    save_png(tmp_path / "mine" / "1.png", random_bytes(9, 9, 3))
+    put(tmp_path, "mine/1.png")
     assert "mine has subfolders" in complaint(tmp_path)
 
 
 def test_unlabelled_pictures_take_the_shape_of_arrays(tmp_path: Path) -> None:
     """Also where they are not square."""
     np.savez(tmp_path / "x.npz", images=random_bytes(4, 6, 9, 3), labels=np.arange(4) % 2)
-    save_png(tmp_path / "more" / "1.png", random_bytes(20, 20, 3))
+    put(tmp_path, "more/1.png")
     train = load_corpus(str(tmp_path / "x.npz"), unlabelled=tmp_path / "more").train
     assert (train.shape, train.labels.tolist()) == ((3, 6, 9), [0, 1, 0, 1, -1])
 
@@ -181,7 +172,7 @@ def test_unreadable_images_can_be_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> None:
-    save_png(tmp_path / "a.png", random_bytes(9, 9, 3))
+    put(tmp_path, "a.png")
     path = tmp_path / "list.csv"
     path.write_bytes(text.format(tmp_path.name).encode("latin1"))
     message = complaint(path)
@@ -206,8 +197,7 @@ def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> N
     ],
 )
 def test_manifests(tmp_path: Path, text: str, classes: str, labels: list[int], tested: list[int]) -> None:
-    for name in ("a", "b", "c", "c, d", "e"):
-        save_png(tmp_path / f"{name}.png", random_bytes(9, 9, 3))
+    put(tmp_path, "a.png", "b.png", "c.png", "c, d.png", "e.png")
     path = tmp_path / "list.csv"
     path.write_text(text)
     corpus = load_corpus(str(path))
@@ -220,18 +210,14 @@ def test_files_of_a_manifest_are_called_by_their_way_from_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("a.png", "lists/b.png", "lists/c.png", "d.png"):
-        save_png(tmp_path / name, random_bytes(8, 8, 3))
+    put(tmp_path, "a.png", "lists/b.png", "lists/c.png", "d.png")
     rows = f"../a.png,cat\nb.png,dog\n{tmp_path / 'lists' / 'c.png'},dog\n{tmp_path / 'd.png'},dog\n"
     Path("lists/list.csv").write_text(f"path,label\n{rows}")
-    for place in ("lists/list.csv", str(tmp_path / "lists" / "list.csv")):
+    for folder, place in ((".", "lists/list.csv"), (".", str(tmp_path / "lists" / "list.csv")), ("lists", "list.csv")):
+        monkeypatch.chdir(folder)
         files = load_corpus(place).train.files
         assert files is not None
         assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
-    monkeypatch.chdir("lists")
-    files = load_corpus("list.csv").train.files
-    assert files is not None
-    assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
 
 
 @pytest.mark.parametrize("name", ["list.csv", "data.npz", "a.png", "a.npy"])

@@ -23,14 +23,12 @@ from tests.data.original_formats import (
     STL10_COUNTS,
     Case,
     Expected,
-    idx,
     pack,
     python2_pickle,
     random_bytes,
     state_md5,
     stl10,
     unpack,
-    write_idx,
     write_mini_imagenet,
     write_svhn,
 )
@@ -191,14 +189,12 @@ def test_stl10_unlabelled_images_follow_the_labelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "expected"),
     [
-        ("train_y.bin", bytes([11] * 50), "labels run from 10 to 10"),
         ("train_y.bin", bytes([0] * 50), "it has the label 0"),
         ("train_y.bin", bytes([1] * 9), r"labels are int64 of shape \(9,\)"),
         ("fold_indices.txt", b"a b c\n" * 10, "invalid literal"),
-        ("class_names.txt", b"airplane\n", "labels run from 0 to 9: they must lie between 0 and 0"),
         ("unlabeled_X.bin", b"short", "unlabeled_X.bin: it has 5 bytes, 2,764,800 are expected"),
     ],
-    ids=range(6),
+    ids=range(4),
 )
 def test_stl10_damaged_files(tmp_path: Path, file: str, content: bytes, expected: str) -> None:
     unpack(tmp_path, "stl10_binary", stl10()[1] | {file: content})
@@ -209,31 +205,6 @@ def test_stl10_damaged_files(tmp_path: Path, file: str, content: bytes, expected
 def test_svhn_extra_images_follow_the_training_images(tmp_path: Path) -> None:
     expected = write_svhn(tmp_path, extra=10)
     assert_equal(load_corpus("svhn", tmp_path), expected)
-
-
-def test_svhn_with_other_content(tmp_path: Path) -> None:
-    from scipy.io import savemat
-
-    write_svhn(tmp_path)
-    savemat(tmp_path / "test_32x32.mat", {"X": np.zeros((32, 32, 3, 4)), "y": np.zeros((4, 1))})
-    state_md5(tmp_path / "test_32x32.mat")
-    with pytest.raises(UserError, match=r"test_32x32.mat: inputs are float64"):
-        sources.get("svhn").read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [(idx(np.zeros(4, np.uint8)), r"shape \(4,\)"), (idx(np.full(30, 10, np.uint8)), "labels run from 10 to 10")],
-    ids=["count", "class"],
-)
-def test_idx_files_that_do_not_agree(tmp_path: Path, labels: bytes, expected: str) -> None:
-    write_idx(tmp_path)
-    path = tmp_path / "train-labels-idx1-ubyte.gz"
-    path.write_bytes(gzip.compress(labels))
-    state_md5(path)
-    with pytest.raises(UserError, match=expected) as caught:
-        sources.get("mnist").read(tmp_path)
-    assert str(tmp_path) in str(caught.value)
 
 
 def test_a_gzip_bomb_is_read_no_further_than_the_original(tmp_path: Path) -> None:
@@ -266,6 +237,9 @@ def test_mini_imagenet_is_read_as_other_pictures_are(tmp_path: Path, monkeypatch
     assert not cache.exists()
     assert_equal(load_corpus("mini-imagenet", tmp_path / "data"), expected)
     assert len(list(cache.iterdir())) == 1
+    (tmp_path / "data/train/n01532829/image_103.JPEG").write_text("no image")
+    skipped = load_corpus("mini-imagenet", tmp_path / "data", on_bad="skip")
+    assert [fold.tolist() for fold in skipped.folds] == [[0, 3, 7], [4, 9], [0, 1, 3, 5, 8, 10]]
 
 
 # Archives and checksums

@@ -129,8 +129,6 @@ def test_a_fold_whose_only_sample_of_a_class_is_set_aside() -> None:
         (-4, {}, "labels is -4"),
         (84, {}, "class 'class 0' has 20 labelled samples left to train on, but needs 21: label more, ask"),
         (80, {"validation": 0.5}, "class 'class 0' has 10 labelled samples left to train on, but needs 20"),
-        (8, {"validation": 1.0}, "validation is 1.0"),
-        (8, {"validation": -0.1}, "validation is -0.1"),
     ],
 )
 def test_errors(labels: int, options: dict[str, float], expected: str) -> None:

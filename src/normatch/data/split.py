@@ -115,8 +115,6 @@ def draw_split(
     selects one of the data set's predefined labelled subsets, and ``named`` is one that the user has chosen.
     """
     truth, classes = corpus.train.labels, corpus.train.classes
-    if not 0 <= validation < 1:
-        raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
     # Labels of label files leave what is set aside as it is.
     validating = stratified(corpus.labels_of_data, validation, seed, "validation")
     if named is not None:

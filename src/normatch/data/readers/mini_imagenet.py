@@ -1,8 +1,8 @@
 """Mini-ImageNet for semi-supervised learning: 50,000 + 10,000 images of 100 classes, 84×84 (Iscen et al., 2019).
 
 The images lie in ``train/<class>/`` and ``test/<class>/``. The authors' labelled subsets are text files such as
-``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``; they may lie next to ``train``, or under
-``labels`` or ``labels/miniimagenet`` as in the authors' repository.
+``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``, at any depth: in the authors' repository they
+are in ``labels/miniimagenet``.
 """
 
 from pathlib import Path
@@ -25,18 +25,10 @@ def _read(where: Path) -> Listings:
         raise MissingFiles(where, missing)
     train = list_folder(where / "train")
     positions = {(path.name, name): i for i, (path, name) in enumerate(train)}
-    folds = tuple(_fold(file, positions) for file in _label_files(where))
-    return Listings("mini-imagenet", where, train, list_folder(where / "test"), folds, form=(SIDE, SIDE, 3))
-
-
-def _label_files(where: Path) -> list[Path]:
-    files = [
-        file
-        for folder in (where, where / "labels", where / "labels" / "miniimagenet")
-        for file in folder.glob("*_balanced_labels/*.txt")
-    ]
     # By length first: 4000 before 10000.
-    return sorted(files, key=lambda file: (len(file.parent.name), file.parent.name, file.name))
+    files = sorted(where.rglob("*_balanced_labels/*.txt"), key=lambda file: (len(file.parent.name), file))
+    folds = tuple(_fold(file, positions) for file in files)
+    return Listings("mini-imagenet", where, train, list_folder(where / "test"), folds, form=(SIDE, SIDE, 3))
 
 
 def _fold(file: Path, positions: dict[tuple[str, str | None], int]) -> NDArray[np.int64]:
