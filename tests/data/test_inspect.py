@@ -11,7 +11,7 @@ from normatch.cli import main
 from normatch.data import sheet as sheets
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
-from tests.data.test_facts import crops, recompressed
+from tests.data.test_alike import crops, recompressed
 
 
 @pytest.fixture(scope="module")

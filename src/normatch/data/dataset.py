@@ -168,7 +168,7 @@ class Corpus:
     skipped: tuple[str, ...] = ()
     """Files left out because they could not be read, where the caller asked for that instead of an error."""
     facts: NDArray[Any] | None = None
-    """Facts about the image files (:data:`normatch.data.facts.FACTS`), training samples first."""
+    """Facts about the image files (:data:`normatch.data.images.FACTS`), training samples first."""
     added_labels: Mapping[int, str] = field(default_factory=dict)
     """The classes of training samples, by position, whose labels are not in the data but in label files."""
 

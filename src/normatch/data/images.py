@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.cache import Cache, Decoded, Form, Found
-from normatch.data.facts import DEEP, FACTS, HEADER, Fact, Header, facts_of
 from normatch.errors import UserError, reason
 
 if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = [
+    "DEEP",
     "DEFAULT",
     "SIZES",
     "SUFFIXES",
@@ -33,6 +33,7 @@ __all__ = [
     "decode_all",
     "decode_batches",
     "fit_upright",
+    "in_threads",
     "open_upright",
     "resize_all",
 ]
@@ -47,7 +48,14 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 """The sides to choose from if the images differ in size and the user gives none; larger images never keep theirs."""
 
+DEEP = frozenset({b"I", b"I;16", b"I;16B", b"I;16L", b"I;16N"})
 GREY = DEEP | {b"1", b"L", b"LA", b"La"}
+"""Pillow's modes of more than 8 bits, and of grey images."""
+
+FACTS = np.dtype([("width", "<i4"), ("height", "<i4"), ("mode", "S8")])
+"""Width and height of an upright image, and the mode in which it is stored."""
+
+Fact = tuple[int, int, str]
 
 ENOUGH = 2 * SIZES[-1]
 """Pixels of the shorter side that a large JPEG keeps at least when it is decoded at reduced size."""
@@ -141,7 +149,7 @@ def resize_all(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     def resize(i: int) -> None:
         out[i] = _pixels(Image.fromarray(flat[i]), (size, size, out.shape[3]))
 
-    deque(_in_threads(resize, range(len(images))), maxlen=0)
+    deque(in_threads(resize, range(len(images))), maxlen=0)
     return out
 
 
@@ -161,8 +169,8 @@ def fit_upright(image: "Image.Image", size: tuple[int, int], channels: int) -> N
 # One file
 
 
-def open_upright(path: Path, form: Form) -> tuple["Image.Image", Header]:
-    """The image, upright, in 8 bits per channel, to be scaled to ``form``; and its header.
+def open_upright(path: Path, form: Form) -> tuple["Image.Image", Fact]:
+    """The image, upright, in 8 bits per channel, to be scaled to ``form``; and its facts.
 
     A JPEG several times larger is decoded to a half, a quarter or an eighth of its size, which takes a fraction of the
     time; the shorter side stays at least :data:`ENOUGH` and twice the form's.
@@ -178,11 +186,11 @@ def open_upright(path: Path, form: Form) -> tuple["Image.Image", Header]:
 
 
 def _decode(path: Path, form: Form) -> tuple[Fact, NDArray[np.uint8]]:
-    image, header = open_upright(path, form)
-    return facts_of(image, header), _pixels(image, form)
+    image, fact = open_upright(path, form)
+    return fact, _pixels(image, form)
 
 
-def _header(path: Path) -> Header:
+def _header(path: Path) -> Fact:
     """The header of an image, without decoding the pixels; of one too large to keep its size perhaps not upright."""
     with _open(path) as image:
         width, height = image.size
@@ -282,10 +290,10 @@ def _attempts(
 
     # Pillow warns of odd metadata. Filters are the whole process's: this one is for the threads, and stays.
     warnings.filterwarnings("ignore", module=r"PIL\.")
-    return _in_threads(attempt, paths, ahead)
+    return in_threads(attempt, paths, ahead)
 
 
-def _in_threads(do: Callable[[A], B], things: Iterable[A], ahead: int = 64) -> Generator[B, None, None]:
+def in_threads(do: Callable[[A], B], things: Iterable[A], ahead: int = 64) -> Generator[B, None, None]:
     """``do`` of each thing, in order and at most ``ahead`` of the caller, so that results do not pile up in memory.
 
     Threads, because Pillow decodes and resizes without Python's global lock.
@@ -341,7 +349,7 @@ def _named(paths: Sequence[Path], decoded: Decoded, on_bad: OnBad) -> Decoded:
 
 def _headers(paths: Sequence[Path]) -> NDArray[Any]:
     found = list(_attempts(_header, paths))
-    return np.array([header for header in found if not isinstance(header, _Unreadable)], HEADER)
+    return np.array([header for header in found if not isinstance(header, _Unreadable)], FACTS)
 
 
 def _sides(size: Size) -> tuple[int, int]:

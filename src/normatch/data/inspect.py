@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data.alike import LIKE, NEAR, alike, groups, looks_of, thumbnails
 from normatch.data.dataset import MISSING, UNKNOWN, Corpus
-from normatch.data.facts import FACTS, LIKE, NEAR, alike, describe_dark, facts_of, groups
 from normatch.data.folder import folder_of, say_ignored
-from normatch.data.images import DEFAULT, Reading
+from normatch.data.images import DEEP, DEFAULT, FACTS, Reading
 from normatch.data.load import find_listings, load_corpus, passed_over
 from normatch.data.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.source import sources
@@ -22,13 +22,16 @@ from normatch.data.split import describe_skew, too_few
 from normatch.errors import UserError
 from normatch.text import counted, on_one_line
 
-__all__ = ["describe", "doubtful_names", "inspect"]
+__all__ = ["describe", "describe_dark", "doubtful_names", "inspect"]
 
 SETS = ("test", "val", "valid", "validation")
 """Usual names of a set of pictures to test on, which a class hardly has."""
 
 NOTHING = (*MISSING, "none", "unknown", "?")
 """Names that a class may have, but that more often say that the class is not known."""
+
+DARK, EXAMINED = 64, 200
+"""Of 16-bit images so many are examined. If their thumbnails stay below this level of 256, they use at most 14 bits."""
 
 SHOWN = 5
 """Number of groups or files of each kind that the text names; the JSON names all."""
@@ -65,9 +68,9 @@ def inspect(
 ) -> dict[str, Any]:
     """Report on a folder, a CSV manifest, an ``.npz`` or a named data set; ``sheet`` is a contact sheet to write.
 
-    Two images are duplicates if their pixels are equal, and near duplicates if they look alike
-    (:func:`normatch.data.facts.alike`). Nothing is changed, except that ``force`` replaces a sheet that exists, and
-    unreadable files are only listed.
+    Two images are duplicates if their pixels are equal as training would read them, and near duplicates if they look
+    alike (:func:`normatch.data.alike.alike`). Nothing is changed, except that ``force`` replaces a sheet that exists,
+    and unreadable files are only listed.
     """
     if sheet is not None:
         must_be_drawable(sheet, force=force)
@@ -137,6 +140,21 @@ def doubtful_names(classes: Iterable[str]) -> list[str]:
     return remarks
 
 
+def describe_dark(corpus: Corpus) -> str | None:
+    """A remark on deep grey images that use only the darkest of their levels, as cameras of 10, 12 or 14 bits write
+    them; None if there are none."""
+    if corpus.facts is None:
+        return None
+    deep = np.flatnonzero(np.isin(corpus.facts["mode"][: len(corpus.train)], list(DEEP)))
+    brightest = int(thumbnails(corpus.train.inputs[deep[:: len(deep) // EXAMINED + 1]]).max(initial=0))
+    if not len(deep) or brightest >= DARK:
+        return None
+    return (
+        f"nearly black (level {brightest} of 255 at most): {counted(len(deep), 'picture')} of 16 or 32 bits; if fewer "
+        "bits are in use, scale the values up to 65,535"
+    )
+
+
 def _next(report: dict[str, Any], unlabelled: Path | None) -> str:
     """The command to run next."""
     if report["data"] in sources:
@@ -163,43 +181,30 @@ def _samples(corpus: Corpus) -> list[_Sample]:
     ]
 
 
-def _facts(inputs: NDArray[Any]) -> NDArray[Any]:
-    """Facts of samples in arrays; of feature vectors only a hash of the values, as ``pixels``."""
-    if inputs.ndim == 2:
-        facts = np.zeros(len(inputs), FACTS)
-        facts["pixels"] = [hash(row.tobytes()) & (1 << 64) - 1 for row in inputs]
-        return facts
-    from PIL import Image
-
-    mode = "L" if inputs.shape[3] == 1 else "RGB"
-    flat = inputs[..., 0] if mode == "L" else inputs
-    header = inputs.shape[2], inputs.shape[1], mode
-    return np.array([facts_of(Image.fromarray(image), header) for image in flat], FACTS)
-
-
 def _report(corpus: Corpus, samples: Sequence[_Sample]) -> dict[str, Any]:
     train, test = (Counter(sample.label for sample in samples if sample.set == name) for name in ("train", "test"))
     unlabelled = train.pop(None, 0)
-    facts = corpus.facts
-    if facts is None:
-        facts = np.concatenate([_facts(np.asarray(part.inputs)) for part in corpus.parts.values()])
-    images = corpus.train.is_images
+    inputs = [np.asarray(part.inputs) for part in corpus.parts.values()]
+    images, facts = corpus.train.is_images, corpus.facts
+    if facts is None and images:
+        facts = np.concatenate([_facts(part) for part in inputs])
     report: dict[str, Any] = {
         "items": len(samples),
         "labelled": sum(train.values()),
         "unlabelled": unlabelled,
         "test": sum(test.values()),
         "classes": [{"name": c, "train": train[c], "test": test[c]} for c in sorted(corpus.train.classes)],
-        "sizes": _sizes(facts) if images and len(facts) else None,
-        "modes": {mode.decode(): n for mode, n in Counter(facts["mode"].tolist()).most_common()} if images else {},
+        "sizes": _sizes(facts) if facts is not None and len(facts) else None,
+        "modes": {} if facts is None else {m.decode(): n for m, n in Counter(facts["mode"].tolist()).most_common()},
         "unreadable": list(corpus.skipped),
         "imbalance": max(train.values()) / min(train.values()) if train else None,
         "near": {"bits": NEAR, "correlation": LIKE},
     }
-    near = alike(facts["look"], facts["thumbnail"])
+    pixels = [hash(sample.tobytes()) for part in inputs for sample in part]
+    small = np.concatenate([thumbnails(part) for part in inputs]) if images else np.zeros((0, 8, 9), np.uint8)
     # Copies of one image alone are among those of the same pixels.
-    near = [group for group in near if len(set(facts["pixels"][group].tolist())) > 1]
-    for prefix, found in (("", groups(facts["pixels"])), ("near_", near)):
+    near = [group for group in alike(looks_of(small), small) if len({pixels[i] for i in group}) > 1]
+    for prefix, found in (("", groups(pixels)), ("near_", near)):
         members = [[samples[i] for i in group] for group in found]
         chosen = {
             "duplicates": members,
@@ -208,8 +213,12 @@ def _report(corpus: Corpus, samples: Sequence[_Sample]) -> dict[str, Any]:
         }
         for kind, some in chosen.items():
             report[f"{prefix}{kind}"] = [[vars(sample) for sample in group] for group in some]
-    dark = describe_dark(facts)
+    dark = describe_dark(corpus)
     return report | {"remarks": [*_remarks(report), *([dark] if dark else [])]}
+
+
+def _facts(images: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.array([(*images.shape[2:0:-1], "L" if images.shape[3] == 1 else "RGB")] * len(images), FACTS)
 
 
 def _sizes(facts: NDArray[Any]) -> dict[str, Any]:
