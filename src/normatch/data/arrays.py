@@ -65,8 +65,6 @@ def find_inputs(path: Path, names: Collection[str]) -> str:
 def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
     """An .npz file of plain arrays, each read when it is asked for; UserError if it cannot be."""
     try:
-        if path.exists() and not path.is_file():
-            raise ValueError("it is no regular file")  # a pipe might never end
         # Opened here, because NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):

@@ -100,8 +100,8 @@ def _read_named(name: str, root: Path | None) -> Corpus | Listings:
         return source.read(root / name if (root / name).is_dir() else root)
     except MissingFiles as error:
         flags = f" --root {shlex.quote(str(root))}" if given else ""
-        how = f"run `normatch data get {name}{flags}`" if source.archives else f"see {source.home}"
-        raise UserError(f"{name}: {error}: {how}, or put what is missing there") from error
+        how = f"run `normatch data get {name}{flags}`, or" if source.archives else f"see {source.home}, and"
+        raise UserError(f"{name}: {error}: {how} put what is missing there") from error
 
 
 def _resized(corpus: Corpus, size: int) -> Corpus:
