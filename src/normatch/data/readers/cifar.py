@@ -5,7 +5,7 @@ Both are archives of Python pickles.
 
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normatch.data.dataset import Corpus, Dataset
-from normatch.data.source import Archive, Member, Source, open_members, reading_original, sources
+from normatch.data.source import Archive, Source, open_members, reading_original, sources
 
 __all__ = ["CIFAR10", "CIFAR100", "Cifar", "load_plain"]
 
@@ -37,24 +37,27 @@ class Cifar:
     """The number of records in each file; the last file is the test set."""
 
     def read(self, where: Path) -> Corpus:
-        found: dict[str, dict[str, Any]] = {}
+        parts: dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+        classes: tuple[str, ...] = ()
         for member in open_members(where, self.archive, self.folder, (self.meta, *self.counts)):
             with reading_original(member.place):
-                found[member.name] = self._content(member)
-        with reading_original(where):
-            classes = tuple(map(_text, found[self.meta]["names"]))
-            *train, test = (Dataset(found[name]["images"], found[name]["labels"], classes) for name in self.counts)
-            images, labels = (np.concatenate([getattr(part, of) for part in train]) for of in ("inputs", "labels"))
-            return Corpus(self.name, Dataset(images, labels, classes), test)
+                count = self.counts.get(member.name, 0)
+                # The originals have 3,105 bytes a record.
+                plain = load_plain(member.read(2 * count * PIXELS + (1 << 20)))
+                content = {_text(key): value for key, value in plain.items()}
+                if member.name == self.meta:
+                    classes = tuple(map(_text, content[self.names_key]))
+                else:
+                    images = content["data"].reshape(count, 3, 32, 32).transpose(0, 2, 3, 1)
+                    parts[member.name] = images, np.array(content[self.labels_key], np.int64)
 
-    def _content(self, member: Member) -> dict[str, Any]:
-        count = self.counts.get(member.name, 0)
-        # The originals have 3,105 bytes a record.
-        content = {_text(key): value for key, value in load_plain(member.read(2 * count * PIXELS + (1 << 20))).items()}
-        if member.name == self.meta:
-            return {"names": content[self.names_key]}
-        images = content["data"].reshape(count, 3, 32, 32).transpose(0, 2, 3, 1)
-        return {"images": np.ascontiguousarray(images), "labels": np.array(content[self.labels_key], np.int64)}
+        def dataset(names: Sequence[str]) -> Dataset:
+            images, labels = (np.concatenate([parts[name][i] for name in names]) for i in (0, 1))
+            return Dataset(np.ascontiguousarray(images), labels, classes)
+
+        *train, test = self.counts
+        with reading_original(where):
+            return Corpus(self.name, dataset(train), dataset([test]))
 
 
 def _text(value: object) -> str:
