@@ -121,19 +121,17 @@ def test_a_fold_whose_only_sample_of_a_class_is_set_aside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "options", "expected"),
+    ("labels", "validation", "expected"),
     [
-        (6, {}, "labels is 6: give a multiple of the 4 classes, such as 4"),
-        (86, {}, "labels is 86: give a multiple of the 4 classes, such as 80"),
-        (0, {}, "labels is 0: give a multiple of the 4 classes, such as 4"),
-        (-4, {}, "labels is -4"),
-        (84, {}, "class 'class 0' has 20 labelled samples left to train on, but needs 21: label more, ask"),
-        (80, {"validation": 0.5}, "class 'class 0' has 10 labelled samples left to train on, but needs 20"),
+        (6, 0.0, "labels is 6: give a multiple of the 4 classes, such as 4"),
+        (86, 0.0, "labels is 86: give a multiple of the 4 classes, such as 80"),
+        (84, 0.0, "class 'class 0' has 20 labelled samples left to train on, but needs 21: label more, ask"),
+        (80, 0.5, "class 'class 0' has 10 labelled samples left to train on, but needs 20"),
     ],
 )
-def test_errors(labels: int, options: dict[str, float], expected: str) -> None:
+def test_errors(labels: int, validation: float, expected: str) -> None:
     with pytest.raises(UserError, match=expected) as caught:
-        draw_split(BALANCED, labels, 0, validation=options.get("validation", 0.0))
+        draw_split(BALANCED, labels, 0, validation=validation)
     assert "\n" not in str(caught.value)
 
 

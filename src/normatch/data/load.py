@@ -42,8 +42,6 @@ def load_corpus(
     squares of that side; without it, image files of many sizes become squares of at most ``largest``. ``on_bad`` and
     ``reading`` are for image files.
     """
-    if image_size is not None and image_size < 1:
-        raise UserError(f"image_size is {image_size}: give the side of the images in pixels, such as 32")
     found: Corpus | Listings | None = find_listings(data, on_bad, unlabelled)
     if found is None:
         found = _read_named(data, root) if data in sources else read_arrays(Path(data).expanduser())
