@@ -346,7 +346,7 @@ def test_a_run_without_a_test_set_says_what_gives_it_an_accuracy(
     for file in sorted((data / "dog").iterdir())[3:]:
         file.unlink()
     assert main(["train", "--data", "pets", *QUICK]) == 0
-    remedy = "label 2 more of 'dog', or put labelled pictures into test/ beside train/"
+    remedy = "label at least 5 of each class, or put labelled pictures into test/ beside train/"
     assert f"\nno accuracy: {remedy}; 2 steps in " in capsys.readouterr().out
     assert main(["eval", "runs/pets"]) == 2
     assert remedy in capsys.readouterr().err

@@ -149,7 +149,7 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --resume --out .", "steps is 'many': give int", file("config.json", '{"steps": "many"}')),
     ("train --data pets.zip", "give a folder of images, a .csv", file("pets.zip")),
     ("train --data pets", "only one class, 'cat'", pictures("pets/cat/1.png")),
-    ("train --data pets", "no labelled image", pictures("pets/unlabeled/1.png")),
+    ("train --data pets", "no labelled sample", pictures("pets/unlabeled/1.png")),
     (
         "train --data pets",
         "pets/1.png lies in no class folder",

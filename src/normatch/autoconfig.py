@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
-from normatch.data.dataset import doubtful_names
 from normatch.data.folder import Listings, say_ignored
-from normatch.data.images import DEFAULT, SIZES, describe_dark
+from normatch.data.images import DEFAULT, SIZES
+from normatch.data.inspect import describe_dark, doubtful_names
 from normatch.data.load import find_listings, passed_over
 from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.device import device_of
@@ -224,7 +224,7 @@ def _found(draft: Plan, listings: Listings | None = None) -> str:
         parts.append(f"{len(corpus.test):,} test samples{'' if corpus.is_testable else ' without labels'}")
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
-    remarks = [describe_skew(label_counts(train)), describe_dark(corpus.facts) if corpus.facts is not None else None]
+    remarks = [describe_skew(label_counts(train)), describe_dark(corpus)]
     ignored = say_ignored(passed_over(listings, draft.config.unlabelled))
     said = [*doubtful_names(train.classes), *filter(None, remarks), *ignored]
     return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *said])

@@ -537,12 +537,11 @@ def _data_get(name: Name, root: Root = None) -> None:
     Args:
         name: The data set: see `normatch list datasets`.
     """
-    from normatch.data import data_root, get, sources
+    from normatch.data import data_root, get
     from normatch.training.progress import downloading
 
-    source = sources.get(name)
     with downloading() as progress:
-        files = get(source, root or data_root(), progress)
+        files = get(name, root or data_root(), progress)
     _say("\n".join(map(str, files)) or f"{name} comes with an installed package: nothing to fetch")
 
 
@@ -579,13 +578,13 @@ def _data_cache(clear: bool = False) -> None:
     Args:
         clear: Delete them all.
     """
-    from normatch.data.images import Cache
+    from normatch.data.cache import Cache
     from normatch.text import counted
 
     cache = Cache()
     held = f"{counted(len(cache.entries()), 'entry', 'entries')}, {cache.size() / 1e6:,.1f} MB: {cache.folder}"
     if clear:
-        cache.clear()
+        cache.keep(0)
     _say(f"deleted {held}" if clear else held)
 
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from normatch import autoconfig
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data.images import Channels, decode_all
+from normatch.data.images import decode_all
 from normatch.training import diagnostics, train
 from normatch.training.bench import Pace
 
@@ -121,9 +121,7 @@ def test_every_command_of_the_quickstart_works(
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [(8, 8), (31, 9), (900, 1100)])
-def test_an_exported_model_is_given_what_training_reads(
-    channels: Channels, size: tuple[int, int], tmp_path: Path
-) -> None:
+def test_an_exported_model_is_given_what_training_reads(channels: int, size: tuple[int, int], tmp_path: Path) -> None:
     """By the function of the page on export, which needs no normatch."""
     path, exif = tmp_path / "1.jpg", Image.Exif()
     exif[0x0112] = 6

@@ -18,7 +18,7 @@ from torch import Tensor
 from normatch.data import Files, OnBad, Rows, Samples, find_images, find_samples
 from normatch.data.dataset import Selected
 from normatch.data.folder import find_ignored, say_ignored
-from normatch.data.images.decode import fit_upright
+from normatch.data.images import fit_upright
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.files import must_be_free, replacing
@@ -162,7 +162,7 @@ class Predictor:
         for one in [inputs] if isinstance(inputs, str | os.PathLike | Image.Image) else inputs:
             if isinstance(one, Image.Image) and len(shape) == 3:
                 # At once: a file of several frames gives the same image again and again, with another frame in it.
-                pictures.append(fit_upright(one, shape[1:], 1 if shape[0] == 1 else 3))
+                pictures.append(fit_upright(one, shape[1:], shape[0]))
             elif isinstance(one, str | os.PathLike) and not os.path.isdir(one):
                 paths.append(Path(one))
             else:

@@ -15,7 +15,7 @@ from normatch.data import UNKNOWN, Dataset, Reading
 from normatch.data.dataset import Selected
 from normatch.data.folder import folder_of
 from normatch.data.images import DEFAULT
-from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
+from normatch.data.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.device import Device
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate.predict import load, must_be_a_table, table

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from normatch import metrics
 from normatch.config import Config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, HostPool, Reading, sources
+from normatch.data.cache import CacheError
 from normatch.data.images import DEFAULT
-from normatch.data.images.cache import CacheError
 from normatch.device import Device, device_of
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate.held_out import held_out, read_held_out
