@@ -55,6 +55,15 @@ def test_a_step(name: str, choices: dict[str, object]) -> None:
         assert pseudo.trusted.dtype == torch.bool
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_on_vectors(name: str) -> None:
+    method = make_method(name, True).train()
+    losses = method(make_batch(method)).losses
+    torch.stack(list(losses.values())).sum().backward()
+    assert all(torch.isfinite(loss) for loss in losses.values())
+    assert [n for n, p in method.named_parameters() if p.grad is None] == []
+
+
 @each_variant
 def test_no_value_is_read_by_the_host(name: str, choices: dict[str, object]) -> None:
     """Tensors without values: an ``.item()``, a branch or a shape that needs one raises."""
