@@ -22,8 +22,8 @@ class MixMatchSettings(MixSettings):
 
     weight: float = 75.0
     """λ_u, the weight of the unlabelled loss."""
-    ramp: float = 1 / 64
-    """Share of the run over which the weight grows linearly: 16,384 of 2^20 steps."""
+    ramp: float = 0.25
+    """Share of the run over which the weight grows linearly."""
 
     def check(self) -> None:
         super().check()
@@ -39,8 +39,9 @@ class MixMatch(Mixing):
     image; both views have it. Labelled and unlabelled samples are mixed with others of all of these in random order:
     x' = λ' x + (1 − λ') x̃, the targets alike, λ ~ Beta(α, α) and λ' = max(λ, 1 − λ), for each sample anew.
 
-    w is 1 without consensus. The paper has as many unlabelled images as labelled ones in a batch; here they are μ
-    times as many. All mixed samples go through the network together.
+    The weight grows over a quarter of the run. The paper has 16,384 steps, a 64th of its 2^20; in runs of minutes so
+    large a weight would come before the labels are learnt, and the guesses collapse. The paper's batch has as many
+    unlabelled images as labelled ones, here μ times as many. w is 1 without consensus.
     """
 
     summary: ClassVar[str] = "averaged, sharpened guesses of labels, mixed"

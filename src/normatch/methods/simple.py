@@ -10,6 +10,7 @@ from normatch.methods.base import Batch, Settings, ViewsWanted, methods
 from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.consistency import squared_error
 from normatch.methods.parts.pseudo_labels import labelled_loss
+from normatch.methods.parts.ramps import linear_ramp
 from normatch.methods.parts.weak_to_strong import Features, Pass
 
 __all__ = ["SimPLE", "SimPLESettings", "pair_loss"]
@@ -25,6 +26,8 @@ class SimPLESettings(FixMatchSettings):
     """λ_U, the weight of the unlabelled loss."""
     pair_weight: float = 75.0
     """λ_P, the weight of the pair loss."""
+    ramp: float = 0.25
+    """Share of the run over which both weights grow linearly."""
     threshold: float = 0.95
     """τ_c, the least probability at which a guess, as it is after sharpening, teaches."""
     similarity: float = 0.9
@@ -33,7 +36,7 @@ class SimPLESettings(FixMatchSettings):
     def check(self) -> None:
         super().check()
         self.must_not_be_negative("weight", "pair_weight")
-        self.must_be_probability("similarity")
+        self.must_be_probability("similarity", "ramp")
 
 
 @methods.named("simple")
@@ -44,7 +47,9 @@ class SimPLE(FixMatch):
     probability reaches τ_c. s(a, b) = Σ_k √(a_k b_k) is the Bhattacharyya coefficient, and φ(s) is s above τ_s, else 0:
     confident guesses also teach the strong views of all images whose guesses are similar. n = μB.
 
-    The paper has 7 strong views of as many unlabelled images as labelled ones; here one view of μ times as many.
+    The paper has 7 strong views of as many unlabelled images as labelled ones; here one view of μ times as many. Its
+    runs have 4,000 labels and full weights from the first step, with which the guesses collapse if labels are few: here
+    both weights grow over a quarter of the run.
     """
 
     summary: ClassVar[str] = "pseudo-labels also teach similar images"
@@ -69,10 +74,12 @@ class SimPLE(FixMatch):
 
     def losses(self, now: Pass) -> dict[str, Tensor]:
         (strong,) = now.logits_strong
+        grown = linear_ramp(now.batch.step, self.steps, self.settings.ramp)
+        pairs = pair_loss(strong, now.target, now.weight, self.settings.similarity)
         return {
             "labelled": labelled_loss(now.logits_labelled, now.batch.labels),
-            "unlabelled": self.settings.weight * squared_error(strong, now.target, now.weight),
-            "pair": self.settings.pair_weight * pair_loss(strong, now.target, now.weight, self.settings.similarity),
+            "unlabelled": grown * self.settings.weight * squared_error(strong, now.target, now.weight),
+            "pair": grown * self.settings.pair_weight * pairs,
         }
 
 

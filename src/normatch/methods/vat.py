@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.func import functional_call
 
 from normatch.errors import UserError
-from normatch.methods.base import Batch, Method, Outcome, Settings, ViewsWanted, methods
+from normatch.methods.base import Batch, Method, Outcome, Settings, Task, ViewsWanted, methods
 from normatch.methods.parts.consistency import divergence
 from normatch.methods.parts.pseudo_labels import labelled_loss, pseudo_loss
+from normatch.nets.model import Model
 
 __all__ = ["VAT", "VATSettings"]
 
@@ -57,6 +58,10 @@ class VAT(Method):
     Settings: ClassVar[type[Settings]] = VATSettings
     views: ViewsWanted = ViewsWanted(labelled=("weak",), unlabelled=("weak",))
     capturable: ClassVar[bool] = False
+
+    def __init__(self, model: Model, task: Task, settings: VATSettings) -> None:
+        super().__init__(model, task, settings)
+        model.backbone.plain = True  # the fused kernels have no gradient with respect to images
 
     def forward(self, batch: Batch) -> Outcome:
         images = torch.cat([batch.labelled[0], batch.unlabelled[0]])
