@@ -89,10 +89,11 @@ class PLCB(Mixing):
         logits: Tensor = self.model(x).float()
         p = logits.softmax(1)
         n, ones = len(now.batch.labels), torch.ones_like(p[:, 0])
-        weight = torch.cat([ones[:n], now.weight])
+        labelled = n / len(x)
         balance = (torch.xlogy(self.prior, self.prior) - self.prior * p.mean(0).log()).sum()
         return {
-            "mixed": pseudo_loss(logits, y, weight),
+            "labelled": labelled * pseudo_loss(logits[:n], y[:n], ones[:n]),
+            "unlabelled": (1 - labelled) * pseudo_loss(logits[n:], y[n:], now.weight),
             "balance": self.settings.balance * balance,
             "entropy": self.settings.entropy * pseudo_loss(logits, p, ones),
         }

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
+from torch.func import functional_call, grad
 
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Method, Outcome, Settings, Task, ViewsWanted, methods
@@ -50,14 +50,13 @@ class VAT(Method):
 
     Perturbed images are normalised by the statistics of their batch, but leave no trace in the running ones. Lengths
     are per input value, so that ε fits images of any size and vectors; ξ is larger than the paper's 1e-6, which
-    bfloat16 would round off. The gradient inside the forward pass cannot be compiled: steps run eagerly.
+    bfloat16 would round off.
     """
 
     summary: ClassVar[str] = "the prediction withstands adversarial perturbations"
     paper: ClassVar[str] = "Miyato et al., TPAMI 2018"
     Settings: ClassVar[type[Settings]] = VATSettings
     views: ViewsWanted = ViewsWanted(labelled=("weak",), unlabelled=("weak",))
-    capturable: ClassVar[bool] = False
 
     def __init__(self, model: Model, task: Task, settings: VATSettings) -> None:
         super().__init__(model, task, settings)
@@ -76,13 +75,13 @@ class VAT(Method):
             losses["entropy"] = self.settings.entropy * pseudo_loss(logits, p, torch.ones_like(p[:, 0]))
         return Outcome(losses, {})
 
+    @torch.no_grad()
     def direction(self, images: Tensor, p: Tensor) -> Tensor:
         """d, of the images' shape: that of the largest divergence from ``p`` (N, K)."""
         d = unit(torch.randn(images.shape, device=images.device))
         for _ in range(self.settings.iterations):
-            r = (self.settings.probe * d).requires_grad_()
-            (gradient,) = torch.autograd.grad(divergence(self.perturbed(images, r), p), r)
-            d = unit(gradient)
+            # torch.func, because a call of torch.autograd inside the forward pass would not be compiled.
+            d = unit(grad(lambda r: divergence(self.perturbed(images, r), p))(self.settings.probe * d))
         return d
 
     def perturbed(self, images: Tensor, r: Tensor) -> Tensor:
