@@ -6,8 +6,10 @@ import signal
 from collections.abc import Iterator
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from normatch.config import Config
 from normatch.methods import Batch, Method, Task, methods
@@ -53,21 +55,32 @@ def tiny_config() -> Config:
     )
 
 
-def make_method(name: str, **choices: object) -> Method:
-    """A method on a small network of 8×8 grey images and three classes."""
+def make_method(name: str, vectors: bool = False, /, **choices: object) -> Method:
+    """A method on a small network of 8×8 grey images, or of vectors of five numbers, and three classes."""
     kind = methods.get(name)
     settings = kind.Settings(**choices)
     head, auxiliary = kind.heads(settings)
-    spec = ModelSpec("small-wide", (1, 8, 8), ("a", "b", "c"), (100.0,), (50.0,), head=head, auxiliary=auxiliary)
+    backbone, shape, channels = ("mlp", (5,), 5) if vectors else ("small-wide", (1, 8, 8), 1)
+    mean, std = (100.0,) * channels, (50.0,) * channels
+    spec = ModelSpec(backbone, shape, ("a", "b", "c"), mean, std, head=head, auxiliary=auxiliary)
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return kind(Model(spec), task, settings)
+
+
+def logits_of(model: torch.nn.Module, samples: torch.Tensor) -> NDArray[np.float64]:
+    """(N, K) what a model says of samples, for NumPy."""
+    with torch.no_grad():
+        logits: NDArray[np.float64] = model(samples).double().numpy()
+    return logits
 
 
 def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: int = 14) -> Batch:
     generator = torch.Generator().manual_seed(1)
 
     def images(n: int) -> torch.Tensor:
-        return torch.randint(0, 256, (n, *method.model.spec.shape), generator=generator, dtype=torch.uint8)
+        shape = method.model.spec.shape
+        samples = torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8)
+        return samples if len(shape) == 3 else samples.float()
 
     heads = torch.nn.ModuleDict({name: getattr(method, name) for name in method.averaged})
     return Batch(

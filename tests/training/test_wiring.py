@@ -179,6 +179,7 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
 @pytest.mark.parametrize("method", methods.names())
 def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str) -> None:
     """Losses and what is measured beside them: a break in the graph would cost a captured step its speed."""
+    torch._dynamo.reset()
     loop = stepped(config.replace(method=method))
     loop.step._prepare()
     batch, truth = loop.step.sample()

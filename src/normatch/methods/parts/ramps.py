@@ -13,9 +13,11 @@ def epoch_ramp(step: Tensor, epoch: Tensor | int, epochs: int) -> Tensor:
     return (step // epoch / float(epochs)).clamp(max=1.0)
 
 
-def linear_ramp(step: Tensor, steps: Tensor, share: float) -> Tensor:
-    """From 0 to 1 over the first ``share`` of all ``steps``; 1 from the start if that is 0."""
-    return (step / (share * steps).clamp_min(1e-6)).clamp(max=1.0) if share else torch.ones((), device=step.device)
+def linear_ramp(step: Tensor, steps: Tensor, share: float, start: float = 0.0) -> Tensor:
+    """From 0 to 1 between the shares ``start`` and ``share`` of all ``steps``; 1 from the beginning if both are 0."""
+    if share == start == 0:
+        return torch.ones((), device=step.device)
+    return ((step - start * steps) / ((share - start) * steps).clamp_min(1e-6)).clamp(0.0, 1.0)
 
 
 def sigmoid_ramp(step: Tensor, steps: Tensor, share: float) -> Tensor:
