@@ -6,6 +6,7 @@ subclass the template in ``parts/weak_to_strong.py``; ``docs/architecture.md`` s
 """
 
 import abc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from normatch.errors import UserError
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
 from normatch.nets.model import HeadSpec, Model
 from normatch.registry import Registry
@@ -117,6 +119,18 @@ class Settings:
 
     def check(self) -> None:
         """Raise UserError if a setting is invalid or contradicts another."""
+
+    def must_be_probability(self, *names: str) -> None:
+        """Raise UserError if one of these settings is not from 0 to 1."""
+        for name in names:
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number from 0 to 1")
+
+    def must_not_be_negative(self, *names: str) -> None:
+        """Raise UserError if one of these settings is below 0."""
+        for name in names:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
 
 
 class Method(nn.Module, abc.ABC):

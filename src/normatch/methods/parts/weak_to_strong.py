@@ -71,10 +71,14 @@ class WeakToStrongSettings(Settings):
     means: Literal["zero", "normal"] = "zero"
     """Initial means of a flow's mixture: 0 (the paper) or N(0, 1) (its published code)."""
 
+    def must_be_positive(self, *names: str) -> None:
+        """Raise UserError if one of these settings is 0 or below."""
+        for name in names:
+            if getattr(self, name) <= 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+
     def check(self) -> None:
-        for name in ("num_weight", "flow_lr", "flow_ramp"):
-            if getattr(self, name) < 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
+        self.must_not_be_negative("num_weight", "flow_lr", "flow_ramp")
         for name in ("temperature", "flow_layers", "flow_hidden", "flow_clip"):
             if getattr(self, name) <= 0:
                 raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
@@ -91,12 +95,6 @@ class WeakToStrongSettings(Settings):
                 f"settings.temperature is {self.temperature}, but settings.pseudo_label is {self.pseudo_label!r}: "
                 "choose 'sharpened', or leave it out"
             )
-
-    def must_be_probability(self, *names: str) -> None:
-        """Raise UserError if one of these settings is not from 0 to 1."""
-        for name in names:
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number from 0 to 1")
 
 
 class Features(NamedTuple):
@@ -197,10 +195,15 @@ class WeakToStrong(Method):
     @torch.no_grad()
     def predict(self, z: Features, batch: Batch) -> Tensor:
         """p_d (μB, K), the mean over the weak views, aligned where alignment is on."""
-        p: Tensor = self.model.head(torch.cat(z.weak)).float().softmax(1)
-        if len(z.weak) > 1:
-            p = torch.stack(p.chunk(len(z.weak))).mean(0)
+        p = self.weak_logits(z, batch).float().softmax(1)
+        if (views := self.views.unlabelled.count("weak")) > 1:
+            p = torch.stack(p.chunk(views)).mean(0)
         return p if self.alignment is None else self.alignment(p)
+
+    def weak_logits(self, z: Features, batch: Batch) -> Tensor:
+        """The logits of all weak views, one after the other, from which the pseudo-labels come."""
+        logits: Tensor = self.model.head(torch.cat(z.weak))
+        return logits
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
         """The weights (μB,) of the pseudo-labels before consensus; those above 0 are trusted."""
