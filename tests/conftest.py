@@ -58,7 +58,7 @@ def make_method(name: str, **choices: object) -> Method:
     kind = methods.get(name)
     settings = kind.Settings(**choices)
     head, auxiliary = kind.heads(settings)
-    spec = ModelSpec("small-wide", (1, 8, 8), ("a", "b", "c"), (100.0,), (50.0,), head=head, auxiliary=auxiliary)
+    spec = ModelSpec("small-wide", (1, 8, 8), ("bird", "cat", "dog"), (100.0,), (50.0,), head=head, auxiliary=auxiliary)
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return kind(Model(spec), task, settings)
 

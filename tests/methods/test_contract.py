@@ -18,6 +18,16 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] +
     ("normatch", {"stop_gradient": False, "alignment": False, "pseudo_label": "onehot"}),
     ("normatch", {"accumulate_mixture": True, "flow_ramp": 0, "num_weight": 0.0}),
     ("normatch", {"adaptive": True, "decide_after": 0.5, "passes": "shared"}),
+    ("fixmatch", {"consensus": "nfc"}),
+    ("flexmatch", {"consensus": "nfc"}),
+    ("freematch", {"consensus": "nfc", "fairness": 0.0}),
+    ("softmatch", {"consensus": "nfc", "uniform": False}),
+    ("dash", {"consensus": "nfc+nfc", "warm_up": 0.0}),
+    ("adsh", {"consensus": "mlp", "passes": "shared"}),
+    ("adamatch", {"consensus": "nfc", "passes": "shared"}),
+    ("comatch", {"consensus": "nfc", "alignment": False, "memory": 16}),
+    ("simmatch", {"consensus": "nfc", "bank": "teacher"}),
+    ("semco", {"consensus": "nfc", "group_distance": 2.0}),
 ]
 each_variant = pytest.mark.parametrize(("name", "choices"), VARIANTS, ids=lambda v: v if isinstance(v, str) else str(v))
 

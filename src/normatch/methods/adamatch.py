@@ -10,7 +10,7 @@ from torch import Tensor
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Outcome, Settings, Task, ViewsWanted, methods
 from normatch.methods.parts.norm import logits_without_tracking
-from normatch.methods.parts.pseudo_labels import RunningAlignment, labelled_loss
+from normatch.methods.parts.pseudo_labels import RunningAlignment, labelled_loss, threshold_weights
 from normatch.methods.parts.ramps import linear_ramp
 from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
@@ -80,7 +80,7 @@ class AdaMatch(WeakToStrong):
         return p
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        return (p.amax(1) >= self.settings.threshold * self.confidence).to(p.dtype)
+        return threshold_weights(p, self.settings.threshold * self.confidence)
 
     def losses(self, now: Pass) -> dict[str, Tensor]:
         together = now.logits_labelled.float()

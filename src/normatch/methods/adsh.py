@@ -9,6 +9,7 @@ from torch import Tensor
 
 from normatch.methods.base import Batch, Embedding, Settings, Task, methods
 from normatch.methods.parts.memory import remember
+from normatch.methods.parts.pseudo_labels import threshold_weights
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
 
@@ -76,4 +77,4 @@ class Adsh(WeakToStrong):
         confidence, label = p.max(1)
         remember(self.confidence, batch.positions, confidence)
         remember(self.label, batch.positions, label)
-        return (confidence >= self.thresholds[label]).to(p.dtype)
+        return threshold_weights(p, self.thresholds[label])

@@ -74,10 +74,10 @@ class CoMatch(WeakToStrong):
 
     @torch.no_grad()
     def predict(self, z: Features, batch: Batch) -> Tensor:
-        p, alpha = super().predict(z, batch), self.settings.smoothing
+        p = super().predict(z, batch)
         weak, labelled = self.projection(torch.cat([z.weak[0], z.labelled])).split([len(p), len(batch.labels)])
-        smoothed = alpha * p + (1 - alpha) * self.queue.attend(weak, self.settings.contrast)
-        q = torch.where(self.queue.seen > 0, smoothed, p)
+        remembered = self.queue.attend(weak, self.settings.contrast)
+        q = torch.where(self.queue.seen > 0, torch.lerp(remembered, p, self.settings.smoothing), p)
         truth = F.one_hot(batch.labels, p.shape[1]).to(p.dtype)
         self.queue.push(torch.cat([weak, labelled]), torch.cat([p, truth]))
         return q

@@ -70,7 +70,8 @@ class Dash(WeakToStrong):
     @property
     def first(self) -> int:
         """The first step after the warm-up."""
-        return max(1, round(self.settings.warm_up * self.task.steps))
+        steps: int = round(self.settings.warm_up * self.task.steps)
+        return max(1, steps)
 
     @property
     def last_start(self) -> int:
@@ -80,7 +81,8 @@ class Dash(WeakToStrong):
         """ρ_t ()."""
         settings = self.settings
         divisions = ((step - self.start) / (settings.period * self.steps)).floor()
-        return (settings.factor * self.reference * settings.decay**-divisions).clamp_min(settings.least)
+        threshold: Tensor = settings.factor * self.reference * settings.decay**-divisions
+        return threshold.clamp_min(settings.least)
 
     @torch.no_grad()
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from normatch.methods.base import Batch, Settings, Task, methods
 from normatch.methods.parts.memory import remember
+from normatch.methods.parts.pseudo_labels import threshold_weights
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
 
@@ -51,7 +52,7 @@ class FlexMatch(WeakToStrong):
     @torch.no_grad()
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
         confidence, label = p.max(1)
-        weight = (confidence >= self.thresholds()[label]).to(p.dtype)
+        weight = threshold_weights(p, self.thresholds()[label])
         confident = confidence >= self.settings.threshold
         remember(self.label, batch.positions, torch.where(confident, label, self.label[batch.positions]))
         return weight
@@ -60,4 +61,5 @@ class FlexMatch(WeakToStrong):
         """T (K,)."""
         counts = (self.label[:, None] == torch.arange(-1, self.task.classes, device=self.label.device)).sum(0)
         beta = counts[1:] / counts.amax()
-        return self.settings.threshold * beta / (2 - beta)
+        thresholds: Tensor = self.settings.threshold * beta / (2 - beta)
+        return thresholds

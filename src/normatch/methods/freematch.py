@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normatch.methods.base import Batch, Settings, Task, methods
-from normatch.methods.parts.pseudo_labels import targets
+from normatch.methods.parts.pseudo_labels import targets, threshold_weights
 from normatch.methods.parts.weak_to_strong import Pass, WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
 
@@ -69,7 +69,7 @@ class FreeMatch(WeakToStrong):
         self.average.lerp_(p.mean(0), new)
         self.shares.lerp_(targets(p, one_hot=True).mean(0), new)
         threshold = self.confidence * self.average / self.average.amax()
-        return (confidence >= threshold[label]).to(p.dtype)
+        return threshold_weights(p, threshold[label])
 
     def extra_losses(self, now: Pass) -> dict[str, Tensor]:
         if not self.settings.fairness:

@@ -90,8 +90,8 @@ class SimMatch(WeakToStrong):
     @torch.no_grad()
     def predict(self, z: Features, batch: Batch) -> Tensor:
         self.update_bank(z, batch)
-        p, alpha = super().predict(z, batch), self.settings.smoothing
-        return alpha * p + (1 - alpha) * product(self.similarities(z, batch), self.truth())
+        aggregated = product(self.similarities(z, batch), self.truth())
+        return torch.lerp(aggregated, super().predict(z, batch), self.settings.smoothing)
 
     def weak_logits(self, z: Features, batch: Batch) -> Tensor:
         if self.settings.bank == "ensemble":

@@ -1,6 +1,6 @@
 """A pass through the model that leaves the running statistics of batch norm as they are."""
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from normatch.nets.model import Model
@@ -10,7 +10,7 @@ __all__ = ["logits_without_tracking"]
 
 def logits_without_tracking(model: Model, x: Tensor) -> Tensor:
     """``model(x)``, normalised by the statistics of this batch, which the running ones do not take in."""
-    norms: list[nn.Module] = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     kept = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 0.0

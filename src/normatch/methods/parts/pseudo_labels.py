@@ -96,8 +96,8 @@ class RunningAlignment(nn.Module):
         return aligned / aligned.sum(1, keepdim=True)
 
 
-def threshold_weights(p: Tensor, threshold: float) -> Tensor:
-    """1 where the largest probability reaches the threshold, else 0. (N, K) → (N,)"""
+def threshold_weights(p: Tensor, threshold: Tensor | float) -> Tensor:
+    """1 where the largest probability reaches the threshold, one for all or (N,), else 0. (N, K) → (N,)"""
     return (p.amax(1) >= threshold).to(p.dtype)
 
 
