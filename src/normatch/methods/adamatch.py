@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Outcome, Settings, Task, ViewsWanted, methods
-from normatch.methods.parts.norm import logits_without_tracking
+from normatch.methods.parts.norm import untracked_logits
 from normatch.methods.parts.pseudo_labels import RunningAlignment, labelled_loss, threshold_weights
 from normatch.methods.parts.ramps import linear_ramp
 from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
@@ -84,7 +84,7 @@ class AdaMatch(WeakToStrong):
 
     def losses(self, now: Pass) -> dict[str, Tensor]:
         together = now.logits_labelled.float()
-        alone = logits_without_tracking(self.model, now.batch.labelled[0]).float()
+        alone = untracked_logits(self.model, now.batch.labelled[0]).float()
         mixed = torch.lerp(alone, together, torch.rand_like(together))
         grown = linear_ramp(now.batch.step, self.steps, self.settings.ramp)
         weight = 0.5 - 0.5 * torch.cos(math.pi * grown)

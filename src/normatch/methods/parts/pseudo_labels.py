@@ -92,7 +92,7 @@ class RunningAlignment(nn.Module):
         self.average.lerp_(p.mean(0), 1 - self.memory)
         if reference is not None:
             self.target.lerp_(reference.mean(0), 1 - self.memory)
-        aligned = p * self.target / self.average
+        aligned = p * self.target / self.average.clamp_min(torch.finfo(p.dtype).tiny)
         return aligned / aligned.sum(1, keepdim=True)
 
 
