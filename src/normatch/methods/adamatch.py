@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,8 +22,6 @@ __all__ = ["AdaMatch", "AdaMatchSettings"]
 class AdaMatchSettings(WeakToStrongSettings):
     """The settings of AdaMatch."""
 
-    pseudo_label: Literal["soft", "onehot", "sharpened"] = "soft"
-    """The target of the strong view."""
     threshold: float = 0.9
     """τ, the threshold as a share of the mean confidence in weak labelled views."""
     memory: float = 0.999
@@ -42,15 +40,16 @@ class AdaMatchSettings(WeakToStrongSettings):
 class AdaMatch(WeakToStrong):
     """Semi-supervised AdaMatch: all that FixMatch fixes is measured on the labelled images instead.
 
-    L = H(y, Z(weak)) + H(y, Z(strong)) + μ(t) / μB Σ 1[max p̃ ≥ τ c] · H(p̃, p(strong)).
+    L = ½ L_x(weak) + ½ L_x(strong) + μ(t) / μB Σ 1[max p̃ ≥ τ c] · H(ŷ, p(strong)), ŷ = argmax p̃.
 
     - Random logit interpolation: labelled logits are Z = λ Z' + (1 − λ) Z'' with λ ~ U(0, 1) for each logit; Z' is from
       the pass with all images, Z'' from one of the labelled images alone, whose batch statistics are not tracked.
-    - Distribution alignment: p̃ ∝ p · p̄_x / p̄_u, running averages of the predictions for labelled and unlabelled images.
+    - Distribution alignment: p̃ ∝ p · p̄_x / p̄_u, running averages of the predictions for labelled and unlabelled
+      images; the published code has the mean of the last 128 batches for p̄_u.
     - Relative threshold: c is the mean of max p over the weak views of the labelled batch.
     - μ(t) = ½ − ½ cos(min(π, 2πt / T)) grows from 0 to 1 over the first half of the run.
 
-    p̄_x and c are taken from Z', before interpolation. Labelled images have a strong view too.
+    p̄_x and c are taken from Z', not from Z as in the paper. Labelled images have a strong view too.
     """
 
     summary: ClassVar[str] = "threshold and alignment relative to labelled images"
@@ -89,6 +88,6 @@ class AdaMatch(WeakToStrong):
         grown = linear_ramp(now.batch.step, self.steps, self.settings.ramp)
         weight = 0.5 - 0.5 * torch.cos(math.pi * grown)
         return {
-            "labelled": 2 * labelled_loss(mixed, now.batch.labels),
+            "labelled": labelled_loss(mixed, now.batch.labels),
             "unlabelled": weight * super().losses(now)["unlabelled"],
         }

@@ -41,8 +41,8 @@ class FreeMatch(WeakToStrong):
     L_f = Σ_c N(p̃ / h̃)_c log N(p̄ / h̄)_c (eq. 11 to 13),
 
     where N divides by the sum, and p̄ and h̄ are the mean and the shares of the named classes of the strong predictions
-    whose pseudo-labels reach the threshold. A class that none of these names counts as 0. The paper's w_f is 0.05
-    on CIFAR-10 from 40 labels on, and 0.01 with fewer and on SVHN, where it also keeps τ(c) between 0.9 and 0.95.
+    whose pseudo-labels reach the threshold. A class that none of these names counts as 0. w_f is the paper's for
+    CIFAR-10 with 40 labels or more; its published code has 0.001.
     """
 
     summary: ClassVar[str] = "thresholds that follow the model's confidence; fair classes"
