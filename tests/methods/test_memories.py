@@ -18,8 +18,12 @@ rng = np.random.default_rng(0)
 
 
 def made(name: str, **choices: object) -> Any:
+    """A method whose predictions for the same random images differ visibly."""
     torch.manual_seed(0)
-    return make_method(name, **choices).train()
+    method = make_method(name, **choices).train()
+    with torch.no_grad():
+        method.model.head.weight.mul_(50)
+    return method
 
 
 def units(n: int, dim: int = 4) -> NDArray[np.float32]:
@@ -73,7 +77,7 @@ def test_the_graph_of_pseudo_labels() -> None:
 
 
 def test_comatch_equals_numpy_in_its_second_step() -> None:
-    method = made("comatch", alignment=False, threshold=0.375, similarity=0.3).eval()
+    method = made("comatch", alignment=False, threshold=0.6, similarity=0.5).eval()
     batch = make_batch(method)
     weak, strong, other = (numpy_of(method.model.features(x)) for x in batch.unlabelled)
     embed = [numpy_of(method.projection(torch.from_numpy(z).float())) for z in (weak, strong, other)]
@@ -85,11 +89,11 @@ def test_comatch_equals_numpy_in_its_second_step() -> None:
     keys, values = np.concatenate([embed[0], of_labelled]), np.concatenate([p, np.eye(3)[batch.labels]])
     q = 0.9 * p + 0.1 * softmax(embed[0] @ keys.T / 0.2, 1) @ values
     np.testing.assert_allclose(second.pseudo.confidence.numpy(), q.max(1), rtol=1e-4)
-    used = q.max(1) >= 0.375
+    used = q.max(1) >= 0.6
     expected = (used * -(q * np.log(p_strong)).sum(1)).mean()
     assert second.losses["unlabelled"].item() == pytest.approx(expected, rel=1e-4)
     assert 0 < used.sum() < len(q)
-    graph = np.where(q @ q.T >= 0.3, q @ q.T, 0)
+    graph = np.where(q @ q.T >= 0.5, q @ q.T, 0)
     np.fill_diagonal(graph, 1)
     graph /= graph.sum(1, keepdims=True)
     expected = -(graph * log_softmax(embed[1] @ embed[2].T / 0.2, 1)).sum(1).mean()
@@ -99,7 +103,7 @@ def test_comatch_equals_numpy_in_its_second_step() -> None:
 @pytest.mark.parametrize("bank", ["ensemble", "teacher"])
 def test_simmatch_equals_numpy(bank: str) -> None:
     """In the second step, with a labelled image that occurs twice and one that has not occurred."""
-    method = made("simmatch", bank=bank, alignment=False, threshold=0.36).eval()
+    method = made("simmatch", bank=bank, alignment=False, threshold=0.6).eval()
     batch = make_batch(method)
     positions = torch.tensor([0, 1, 2, 3, 4, 0])
     batch = batch._replace(labelled_positions=positions, labels=positions % 3)
@@ -126,13 +130,13 @@ def test_simmatch_equals_numpy(bank: str) -> None:
     smoothed = 0.9 * p + 0.1 * q @ np.eye(3)[label]
     np.testing.assert_allclose(outcome.pseudo.confidence.numpy(), smoothed.max(1), rtol=1e-4)
     p_strong = numpy_of(method.model(batch.unlabelled[1]).softmax(1))
-    expected = ((smoothed.max(1) >= 0.36) * -(smoothed * np.log(p_strong)).sum(1)).mean()
+    expected = ((smoothed.max(1) >= 0.6) * -(smoothed * np.log(p_strong)).sum(1)).mean()
     assert outcome.losses["unlabelled"].item() == pytest.approx(expected, rel=1e-4)
     unfolded = q * p[:, label]
     unfolded /= unfolded.sum(1, keepdims=True)
     strong = numpy_of(method.projection(method.model.features(batch.unlabelled[1])))
     expected = -(unfolded * log_softmax(strong @ keys[:5].T / 0.1, 1)).sum(1).mean()
-    assert outcome.losses["instances"].item() == pytest.approx(expected, rel=1e-3)
+    assert outcome.losses["instances"].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_simmatch_averages_an_embedding_over_the_epochs() -> None:

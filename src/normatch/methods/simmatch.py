@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from normatch.methods.base import Batch, Settings, Task, methods
 from normatch.methods.parts.memory import remember
@@ -80,6 +80,12 @@ class SimMatch(WeakToStrong):
         self.register_buffer("embeddings", torch.zeros(task.labelled, settings.dim))
         self.register_buffer("label", torch.full((task.labelled,), -1))
 
+    def guide(self, batch: Batch) -> tuple[Model, nn.Module]:
+        """The model and the projection that see the weak views."""
+        if self.settings.bank == "ensemble":
+            return self.model, self.projection
+        return batch.teacher, batch.teacher_heads["projection"]
+
     def embed(self, batch: Batch) -> Features:
         z = super().embed(batch)
         if self.settings.bank == "ensemble":
@@ -94,9 +100,7 @@ class SimMatch(WeakToStrong):
         return torch.lerp(aggregated, super().predict(z, batch), self.settings.smoothing)
 
     def weak_logits(self, z: Features, batch: Batch) -> Tensor:
-        if self.settings.bank == "ensemble":
-            return super().weak_logits(z, batch)
-        logits: Tensor = batch.teacher.head(z.weak[0])
+        logits: Tensor = self.guide(batch)[0].head(z.weak[0])
         return logits
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
@@ -114,19 +118,19 @@ class SimMatch(WeakToStrong):
 
     def update_bank(self, z: Features, batch: Batch) -> None:
         """Take the embeddings of the labelled batch in."""
-        at = batch.labelled_positions
+        at, (model, projection) = batch.labelled_positions, self.guide(batch)
         if self.settings.bank == "ensemble":
             # An image's first embedding is averaged with zeros, which changes its length only.
-            new = torch.lerp(self.projection(z.labelled), self.embeddings[at], self.settings.memory)
+            new = torch.lerp(projection(z.labelled), self.embeddings[at], self.settings.memory)
         else:
-            new = batch.teacher_heads["projection"](batch.teacher.features(batch.labelled[0]))
+            new = projection(model.features(batch.labelled[0]))
         remember(self.embeddings, at, F.normalize(new, dim=1))
         remember(self.label, at, batch.labels)
 
     def similarities(self, z: Features, batch: Batch) -> Tensor:
         """q (μB, Task.labelled) of the weak views."""
-        projection = self.projection if self.settings.bank == "ensemble" else batch.teacher_heads["projection"]
-        return log_similarities(projection(z.weak[0]), self.embeddings, self.settings.contrast, self.label >= 0).exp()
+        embedded = self.guide(batch)[1](z.weak[0])
+        return log_similarities(embedded, self.embeddings, self.settings.contrast, self.label >= 0).exp()
 
     def truth(self) -> Tensor:
         """(Task.labelled, K) the classes in the bank, one-hot; 0 for images not yet seen."""
