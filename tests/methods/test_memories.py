@@ -20,7 +20,7 @@ rng = np.random.default_rng(0)
 def made(name: str, **choices: object) -> Any:
     """A method whose predictions for the same random images differ visibly."""
     torch.manual_seed(0)
-    method = make_method(name, **choices).train()
+    method: Any = make_method(name, **choices).train()
     with torch.no_grad():
         method.model.head.weight.mul_(50)
     return method
