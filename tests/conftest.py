@@ -62,7 +62,7 @@ def make_method(name: str, vectors: bool = False, /, **choices: object) -> Metho
     head, auxiliary = kind.heads(settings)
     backbone, shape, channels = ("mlp", (5,), 5) if vectors else ("small-wide", (1, 8, 8), 1)
     mean, std = (100.0,) * channels, (50.0,) * channels
-    spec = ModelSpec(backbone, shape, ("a", "b", "c"), mean, std, head=head, auxiliary=auxiliary)
+    spec = ModelSpec(backbone, shape, ("bird", "cat", "dog"), mean, std, head=head, auxiliary=auxiliary)
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return kind(Model(spec), task, settings)
 

@@ -26,6 +26,16 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [(name, {}) for name in NAMES] +
     ("remixmatch", {"consensus": "nfc"}),
     ("simple", {"consensus": "nfc", "passes": "shared"}),
     ("plcb", {"consensus": "nfc", "alignment": True}),
+    ("fixmatch", {"consensus": "nfc"}),
+    ("flexmatch", {"consensus": "nfc"}),
+    ("freematch", {"consensus": "nfc", "fairness": 0.0}),
+    ("softmatch", {"consensus": "nfc", "uniform": False}),
+    ("dash", {"consensus": "nfc+nfc", "warm_up": 0.0}),
+    ("adsh", {"consensus": "mlp", "passes": "shared"}),
+    ("adamatch", {"consensus": "nfc", "passes": "shared"}),
+    ("comatch", {"consensus": "nfc", "alignment": False, "memory": 16}),
+    ("simmatch", {"consensus": "nfc", "bank": "teacher"}),
+    ("semco", {"consensus": "nfc", "group_distance": 2.0}),
 ]
 each_variant = pytest.mark.parametrize(("name", "choices"), VARIANTS, ids=lambda v: v if isinstance(v, str) else str(v))
 

@@ -183,6 +183,7 @@ def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str
     loop = stepped(config.replace(method=method))
     loop.step._prepare()
     batch, truth = loop.step.sample()
+    torch._dynamo.reset()
     compiled = torch.compile(loop.step._forward, fullgraph=True, dynamic=False, backend="eager")
     loss, measured = compiled(batch, truth)
     assert loss.isfinite()

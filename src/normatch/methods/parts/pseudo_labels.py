@@ -10,6 +10,7 @@ from torch import Tensor, nn
 __all__ = [
     "AdaptiveWeights",
     "Alignment",
+    "RunningAlignment",
     "consensus_weights",
     "labelled_loss",
     "pseudo_loss",
@@ -69,8 +70,34 @@ class Alignment(nn.Module):
         return aligned / aligned.sum(1, keepdim=True)
 
 
-def threshold_weights(p: Tensor, threshold: float) -> Tensor:
-    """1 where the largest probability reaches the threshold, else 0. (N, K) → (N,)"""
+class RunningAlignment(nn.Module):
+    """Distribution alignment with running averages (SoftMatch, AdaMatch): p · q / p̄, renormalised.
+
+    p̄ is the running average of the batch means, including this one, and begins with equally frequent classes. q is
+    uniform, or the running average of the ``reference``: AdaMatch's predictions for labelled images.
+    """
+
+    average: Tensor
+    target: Tensor
+
+    def __init__(self, classes: int, memory: float) -> None:
+        super().__init__()
+        self.memory = memory
+        self.register_buffer("average", torch.full((classes,), 1 / classes))
+        self.register_buffer("target", torch.full((classes,), 1 / classes))
+
+    @torch.no_grad()
+    def forward(self, p: Tensor, reference: Tensor | None = None) -> Tensor:
+        """(N, K) probabilities → (N, K) aligned probabilities; the averages take p, and a reference (B, K), in."""
+        self.average.lerp_(p.mean(0), 1 - self.memory)
+        if reference is not None:
+            self.target.lerp_(reference.mean(0), 1 - self.memory)
+        aligned = p * self.target / self.average.clamp_min(torch.finfo(p.dtype).tiny)
+        return aligned / aligned.sum(1, keepdim=True)
+
+
+def threshold_weights(p: Tensor, threshold: Tensor | float) -> Tensor:
+    """1 where the largest probability reaches the threshold, one for all or (N,), else 0. (N, K) → (N,)"""
     return (p.amax(1) >= threshold).to(p.dtype)
 
 

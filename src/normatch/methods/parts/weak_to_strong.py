@@ -71,6 +71,12 @@ class WeakToStrongSettings(Settings):
     means: Literal["zero", "normal"] = "zero"
     """Initial means of a flow's mixture: 0 (the paper) or N(0, 1) (its published code)."""
 
+    def must_be_positive(self, *names: str) -> None:
+        """Raise UserError if one of these settings is 0 or below."""
+        for name in names:
+            if getattr(self, name) <= 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+
     def check(self) -> None:
         self.must_not_be_negative("num_weight", "flow_lr", "flow_ramp")
         for name in ("temperature", "flow_layers", "flow_hidden", "flow_clip"):
