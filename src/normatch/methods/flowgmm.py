@@ -1,0 +1,114 @@
+"""FlowGMM: a normalizing flow alone as classifier, with consistency of two views (Izmailov et al. 2020)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from normatch.errors import UserError
+from normatch.flow import NormalizingFlowClassifier
+from normatch.methods.base import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted, methods
+from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
+from normatch.methods.parts.pseudo_labels import labelled_loss
+from normatch.methods.parts.ramps import linear_ramp
+from normatch.nets.model import HeadSpec, Model
+
+__all__ = ["FlowGMM", "FlowGMMSettings"]
+
+
+@dataclass(frozen=True)
+class FlowGMMSettings(Settings):
+    """The settings of FlowGMM; weights as in its published command for MNIST."""
+
+    label_weight: float = 3.0
+    """Weight of the likelihood of labelled images."""
+    consistency: float = 1.0
+    """Weight of the consistency of two views; 0 turns it off."""
+    ramp: float = 1 / 30
+    """Share of the run over which the consistency's weight grows."""
+    flow_layers: int = 6
+    """Coupling layers of the flow."""
+    flow_hidden: int = 64
+    """Width of a coupling network."""
+    flow_lr: float = 1e-3
+    """AdamW's learning rate for the flow."""
+    flow_clip: float = 50.0
+    """Largest norm of its gradient."""
+
+    def check(self) -> None:
+        for name in ("label_weight", "consistency"):
+            if getattr(self, name) < 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
+        for name in ("flow_layers", "flow_hidden", "flow_lr", "flow_clip"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+        if not 0 <= self.ramp <= 1:
+            raise UserError(f"settings.ramp is {self.ramp}: give a number from 0 to 1")
+
+
+@methods.named("flowgmm")
+class FlowGMM(Method):
+    """L = −w log p(x, y) − log p(u) − λ log p(u' | ŷ(u)), per dimension; u and u' are two weak views of an image.
+
+    The flow f maps a class to a Gaussian: log p(x, y) = log π_y N(f(x); μ_y, I) + log |det ∂f/∂x|, p(x) sums over the
+    classes, and ŷ(u) is the class of largest posterior. Means are drawn from N(0, I) and stay, as do variances and class
+    weights. The flow is the classifier that predicts; AdamW trains it.
+
+    ``--backbone identity`` is the paper's model, a flow on the input itself: pixels get uniform noise of one grey level,
+    else their density has no bound. Our couplings are fully connected where the paper's are convolutions in scales.
+    With a learned backbone the flow classifies features z. Likelihoods then take z as constants: a backbone trained by
+    them maps all images to one point, where the density is highest. It learns by the flow's class posterior instead:
+    − log p(y | z) − λ log p(ŷ(u) | z(u')) are added, and their gradients reach backbone and flow.
+    """
+
+    summary: ClassVar[str] = "a normalizing flow alone, with consistency"
+    paper: ClassVar[str] = "Izmailov et al., ICML 2020"
+    Settings: ClassVar[type[Settings]] = FlowGMMSettings
+    views: ViewsWanted = ViewsWanted(labelled=("weak",), unlabelled=("weak", "weak"))
+
+    def __init__(self, model: Model, task: Task, settings: FlowGMMSettings) -> None:
+        super().__init__(model, task, settings)
+        assert isinstance(model.head, NormalizingFlowClassifier)
+        model.head.mixture.requires_grad_(False)
+        self.learned = any(p.requires_grad for p in model.backbone.parameters())
+
+    @classmethod
+    def heads(cls, settings: Any) -> tuple[HeadSpec, tuple[HeadSpec, ...]]:
+        return HeadSpec("nfc", settings.flow_layers, settings.flow_hidden, "normal"), ()
+
+    def groups(self, optim: OptimConfig) -> list[Group]:
+        settings = self.settings
+        return sgd_and_adamw(self.parameters(), [self.model.head], optim, settings.flow_lr, settings.flow_clip)
+
+    def forward(self, batch: Batch) -> Outcome:
+        inputs = torch.cat([*batch.labelled, *batch.unlabelled])
+        if not inputs.is_floating_point():
+            inputs = inputs + torch.rand(inputs.shape, device=inputs.device)
+        z = self.model.features(inputs)
+        sizes = [len(batch.labels), *map(len, batch.unlabelled)]
+        logits, density = self.evaluate(z.detach())
+        log_joint = logits + (density - logits.logsumexp(1))[:, None]
+        labelled, first, second = log_joint.split(sizes)
+        p = first.detach().softmax(1)
+        label = p.argmax(1)
+        grown = self.settings.consistency * linear_ramp(batch.step, self.steps, self.settings.ramp)
+        dim = z.shape[1]
+        # log p(x | y) is log p(x, y) and log K, since all classes have the same weight.
+        likelihood = second.gather(1, label[:, None]).mean() / dim
+        losses = {
+            "labelled": -self.settings.label_weight * labelled.gather(1, batch.labels[:, None]).mean() / dim,
+            "density": -first.logsumexp(1).mean() / dim,
+            "consistency": -grown * likelihood,
+        }
+        if self.learned:
+            of_labelled, _, of_second = self.model.head(z).split(sizes)
+            losses["posterior"] = labelled_loss(of_labelled, batch.labels)
+            losses["posterior_consistency"] = grown * labelled_loss(of_second, label)
+        ones = torch.ones_like(p[:, 0])
+        return Outcome(losses, {}, PseudoLabels(label, ones, ones > 0, p.amax(1), None))
+
+    def evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        flow = self.model.head
+        assert isinstance(flow, NormalizingFlowClassifier)
+        return flow.evaluate(z)
