@@ -53,28 +53,42 @@ def tiny_config() -> Config:
     )
 
 
-def make_method(name: str, **choices: object) -> Method:
-    """A method on a small network of 8×8 grey images and three classes."""
+def make_method(
+    name: str, *, shape: tuple[int, ...] = (1, 8, 8), backbone: str | None = None, **choices: object
+) -> Method:
+    """A method on a small network of 8×8 grey images, or vectors, and three classes; ``choices`` are its settings."""
     kind = methods.get(name)
     settings = kind.Settings(**choices)
     head, auxiliary = kind.heads(settings)
-    spec = ModelSpec("small-wide", (1, 8, 8), ("a", "b", "c"), (100.0,), (50.0,), head=head, auxiliary=auxiliary)
+    images = len(shape) == 3
+    spec = ModelSpec(
+        backbone=backbone or ("small-wide" if images else "mlp"),
+        shape=shape,
+        classes=("a", "b", "c"),
+        mean=(100.0,) if images else (0.0,) * shape[0],
+        std=(50.0,) if images else (1.0,) * shape[0],
+        head=head,
+        auxiliary=auxiliary,
+    )
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return kind(Model(spec), task, settings)
 
 
 def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: int = 14) -> Batch:
     generator = torch.Generator().manual_seed(1)
+    shape = method.model.spec.shape
 
-    def images(n: int) -> torch.Tensor:
-        return torch.randint(0, 256, (n, *method.model.spec.shape), generator=generator, dtype=torch.uint8)
+    def samples(n: int) -> torch.Tensor:
+        if len(shape) == 1:
+            return torch.randn(n, *shape, generator=generator)
+        return torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8)
 
     heads = torch.nn.ModuleDict({name: getattr(method, name) for name in method.averaged})
     return Batch(
-        labelled=tuple(images(labelled) for _ in method.views.labelled),
+        labelled=tuple(samples(labelled) for _ in method.views.labelled),
         labels=torch.arange(labelled) % method.task.classes,
         labelled_positions=torch.arange(labelled) % method.task.labelled,
-        unlabelled=tuple(images(unlabelled) for _ in method.views.unlabelled),
+        unlabelled=tuple(samples(unlabelled) for _ in method.views.unlabelled),
         positions=torch.arange(unlabelled),
         step=torch.tensor(step),
         teacher=copy.deepcopy(method.model).train(method.teacher_trains).requires_grad_(False),

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
@@ -25,8 +24,8 @@ class FlowGMMSettings(Settings):
     """Weight of the likelihood of labelled images."""
     consistency: float = 1.0
     """Weight of the consistency of two views; 0 turns it off."""
-    ramp: float = 1 / 30
-    """Share of the run over which the consistency's weight grows."""
+    ramp: float = 0.4
+    """Share of the run over which the consistency's weight grows; 1/30 of a far longer run in the published command."""
     flow_layers: int = 6
     """Coupling layers of the flow."""
     flow_hidden: int = 64
@@ -51,15 +50,15 @@ class FlowGMMSettings(Settings):
 class FlowGMM(Method):
     """L = −w log p(x, y) − log p(u) − λ log p(u' | ŷ(u)), per dimension; u and u' are two weak views of an image.
 
-    The flow f maps a class to a Gaussian: log p(x, y) = log π_y N(f(x); μ_y, I) + log |det ∂f/∂x|, p(x) sums over the
-    classes, and ŷ(u) is the class of largest posterior. Means are drawn from N(0, I) and stay, as do variances and class
-    weights. The flow is the classifier that predicts; AdamW trains it.
+    The flow f maps each class to a Gaussian: log p(x, y) = log π_y N(f(x); μ_y, I) + log |det ∂f/∂x|. p(x) is its sum
+    over the classes, ŷ(u) the class of largest posterior. Means are drawn from N(0, I) and stay, as do the variances
+    and equal class weights. The flow, trained by AdamW, is the classifier that predicts.
 
-    ``--backbone identity`` is the paper's model, a flow on the input itself: pixels get uniform noise of one grey level,
-    else their density has no bound. Our couplings are fully connected where the paper's are convolutions in scales.
-    With a learned backbone the flow classifies features z. Likelihoods then take z as constants: a backbone trained by
-    them maps all images to one point, where the density is highest. It learns by the flow's class posterior instead:
-    − log p(y | z) − λ log p(ŷ(u) | z(u')) are added, and their gradients reach backbone and flow.
+    ``--backbone identity`` is the paper's model, a flow on the input itself: a pixel gets uniform noise of one grey
+    level, else its density has no bound. Our couplings are fully connected; the paper's are convolutions in scales.
+    With a learned backbone the flow classifies features z. The likelihoods then take z as constants: a backbone trained
+    by them would map all images to one point, where the density is highest. It learns by the flow's class posterior
+    instead: − log p(y | z) − λ log p(ŷ(u) | z(u')) is added, and its gradient reaches both backbone and flow.
     """
 
     summary: ClassVar[str] = "a normalizing flow alone, with consistency"
@@ -82,33 +81,29 @@ class FlowGMM(Method):
         return sgd_and_adamw(self.parameters(), [self.model.head], optim, settings.flow_lr, settings.flow_clip)
 
     def forward(self, batch: Batch) -> Outcome:
+        flow = self.model.head
+        assert isinstance(flow, NormalizingFlowClassifier)
         inputs = torch.cat([*batch.labelled, *batch.unlabelled])
         if not inputs.is_floating_point():
             inputs = inputs + torch.rand(inputs.shape, device=inputs.device)
         z = self.model.features(inputs)
-        sizes = [len(batch.labels), *map(len, batch.unlabelled)]
-        logits, density = self.evaluate(z.detach())
-        log_joint = logits + (density - logits.logsumexp(1))[:, None]
-        labelled, first, second = log_joint.split(sizes)
+        sizes, dim = [len(batch.labels), *map(len, batch.unlabelled)], z.shape[1]
+
+        logits, log_p = flow.evaluate(z.detach())
+        log_det = log_p - logits.logsumexp(1)
+        labelled, first, second = (logits + log_det[:, None]).split(sizes)  # log p(x, y) for each class y
         p = first.detach().softmax(1)
         label = p.argmax(1)
         grown = self.settings.consistency * linear_ramp(batch.step, self.steps, self.settings.ramp)
-        dim = z.shape[1]
-        # log p(x | y) is log p(x, y) and log K, since all classes have the same weight.
-        likelihood = second.gather(1, label[:, None]).mean() / dim
+        given_label = (second - flow.mixture.log_weights).gather(1, label[:, None])
         losses = {
             "labelled": -self.settings.label_weight * labelled.gather(1, batch.labels[:, None]).mean() / dim,
             "density": -first.logsumexp(1).mean() / dim,
-            "consistency": -grown * likelihood,
+            "consistency": -grown * given_label.mean() / dim,
         }
         if self.learned:
-            of_labelled, _, of_second = self.model.head(z).split(sizes)
+            of_labelled, _, of_second = flow(z).split(sizes)
             losses["posterior"] = labelled_loss(of_labelled, batch.labels)
             losses["posterior_consistency"] = grown * labelled_loss(of_second, label)
         ones = torch.ones_like(p[:, 0])
         return Outcome(losses, {}, PseudoLabels(label, ones, ones > 0, p.amax(1), None))
-
-    def evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        flow = self.model.head
-        assert isinstance(flow, NormalizingFlowClassifier)
-        return flow.evaluate(z)
