@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -53,9 +54,7 @@ def tiny_config() -> Config:
     )
 
 
-def make_method(
-    name: str, *, shape: tuple[int, ...] = (1, 8, 8), backbone: str | None = None, **choices: object
-) -> Method:
+def make_method(name: str, *, shape: Any = (1, 8, 8), backbone: Any = None, **choices: object) -> Method:
     """A method on a small network of 8×8 grey images, or vectors, and three classes; ``choices`` are its settings."""
     kind = methods.get(name)
     settings = kind.Settings(**choices)

@@ -25,9 +25,9 @@ from tests.conftest import make_batch, make_method
 
 NAMES = methods.names()
 VECTORS = (5,)
+SHAPES: list[dict[str, object]] = [{}, {"shape": VECTORS}]
 VARIANTS: list[tuple[str, dict[str, object]]] = [
-    *((name, {}) for name in NAMES),
-    *((name, {"shape": VECTORS}) for name in NAMES),
+    *((name, shape) for name in NAMES for shape in SHAPES),
     ("fixmatch", {"alignment": True, "pseudo_label": "soft", "passes": "shared"}),
     ("normatch", {"disagree": "drop", "consensus": "mlp", "accumulate_mixture": True}),
     ("normatch", {"consensus": "nfc+nfc", "auxiliary_pseudo_labels": True, "passes": "shared"}),
@@ -63,7 +63,7 @@ def losses(method: Method, batch: Batch, seed: int = 0) -> dict[str, float]:
 
 @each_variant
 def test_a_step(name: str, choices: dict[str, object]) -> None:
-    method = make_method(name, **choices).train()  # type: ignore[arg-type]
+    method = make_method(name, **choices).train()
     begin_epoch(method)
     buffers = dict(method.named_buffers())
     outcome = method(make_batch(method))
@@ -86,7 +86,7 @@ def test_a_step(name: str, choices: dict[str, object]) -> None:
 @each_variant
 def test_every_parameter_moves(name: str, choices: dict[str, object]) -> None:
     torch.manual_seed(0)
-    method = make_method(name, **choices).train()  # type: ignore[arg-type]
+    method = make_method(name, **choices).train()
     begin_epoch(method)
     trained = {where: p for where, p in method.named_parameters() if p.requires_grad}
     groups = method.groups(OptimConfig())
@@ -160,7 +160,7 @@ def test_losses_are_finite_for_any_input(name: str, shape: tuple[int, ...], look
 @each_variant
 def test_no_value_is_read_by_the_host(name: str, choices: dict[str, object]) -> None:
     """Tensors without values: an ``.item()``, a branch or a shape that needs one raises."""
-    method = make_method(name, **choices).train()  # type: ignore[arg-type]
+    method = make_method(name, **choices).train()
     batch = make_batch(method)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
@@ -186,7 +186,7 @@ def test_compiles_without_a_graph_break(name: str) -> None:
 @each_variant
 def test_the_state_decides_what_follows(name: str, choices: dict[str, object]) -> None:
     """A method with the state of another that has trained goes on as it does, bit for bit."""
-    first, second = (make_method(name, **choices).train() for _ in range(2))  # type: ignore[arg-type]
+    first, second = (make_method(name, **choices).train() for _ in range(2))
     begin_epoch(first)
     for step in (7, 8):
         losses(first, make_batch(first, step), seed=step)

@@ -25,7 +25,7 @@ def clusters(seed: int = 0) -> tuple[Embedding, NDArray[np.int64]]:
 
 def begun(name: str, **choices: object) -> GraphLabels:
     torch.manual_seed(0)
-    method = make_method(name, **choices)  # type: ignore[arg-type]
+    method = make_method(name, **choices)
     assert isinstance(method, GraphLabels)
     method.begin_epoch(1, lambda: clusters()[0])
     return method
@@ -101,7 +101,7 @@ def test_laplacenet_mixes_labelled_and_unlabelled_images() -> None:
         mixed = lam * x + (1 - lam) * x[order]
         log_p = method.model(torch.from_numpy(mixed)).log_softmax(1).detach().double().numpy()
         terms.append(-lam * (y * log_p).sum(1) - (1 - lam) * (y[order] * log_p).sum(1))
-    assert sum(losses.values()).item() == pytest.approx(np.mean(terms), rel=1e-4)  # type: ignore[union-attr]
+    assert sum(losses.values()).item() == pytest.approx(np.mean(terms), rel=1e-4)
 
 
 def test_laplacenet_mixes_labelled_images_with_each_other_at_first() -> None:
