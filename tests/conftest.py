@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -55,14 +56,21 @@ def tiny_config() -> Config:
     )
 
 
-def make_method(name: str, vectors: bool = False, /, **choices: object) -> Method:
-    """A method on a small network of 8×8 grey images, or of vectors of five numbers, and three classes."""
+def make_method(name: str, *, shape: Any = (1, 8, 8), backbone: Any = None, **choices: object) -> Method:
+    """A method on a small network of 8×8 grey images, or vectors, and three classes; ``choices`` are its settings."""
     kind = methods.get(name)
     settings = kind.Settings(**choices)
     head, auxiliary = kind.heads(settings)
-    backbone, shape, channels = ("mlp", (5,), 5) if vectors else ("small-wide", (1, 8, 8), 1)
-    mean, std = (100.0,) * channels, (50.0,) * channels
-    spec = ModelSpec(backbone, shape, ("bird", "cat", "dog"), mean, std, head=head, auxiliary=auxiliary)
+    images = len(shape) == 3
+    spec = ModelSpec(
+        backbone=backbone or ("small-wide" if images else "mlp"),
+        shape=shape,
+        classes=("bird", "cat", "dog"),
+        mean=(100.0,) if images else (0.0,) * shape[0],
+        std=(50.0,) if images else (1.0,) * shape[0],
+        head=head,
+        auxiliary=auxiliary,
+    )
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return kind(Model(spec), task, settings)
 
@@ -76,18 +84,19 @@ def logits_of(model: torch.nn.Module, samples: torch.Tensor) -> NDArray[np.float
 
 def make_batch(method: Method, step: int = 50, labelled: int = 6, unlabelled: int = 14) -> Batch:
     generator = torch.Generator().manual_seed(1)
+    shape = method.model.spec.shape
 
-    def images(n: int) -> torch.Tensor:
-        shape = method.model.spec.shape
-        samples = torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8)
-        return samples if len(shape) == 3 else samples.float()
+    def samples(n: int) -> torch.Tensor:
+        if len(shape) == 1:
+            return torch.randn(n, *shape, generator=generator)
+        return torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8)
 
     heads = torch.nn.ModuleDict({name: getattr(method, name) for name in method.averaged})
     return Batch(
-        labelled=tuple(images(labelled) for _ in method.views.labelled),
+        labelled=tuple(samples(labelled) for _ in method.views.labelled),
         labels=torch.arange(labelled) % method.task.classes,
         labelled_positions=torch.arange(labelled) % method.task.labelled,
-        unlabelled=tuple(images(unlabelled) for _ in method.views.unlabelled),
+        unlabelled=tuple(samples(unlabelled) for _ in method.views.unlabelled),
         positions=torch.arange(unlabelled),
         step=torch.tensor(step),
         teacher=copy.deepcopy(method.model).train(method.teacher_trains).requires_grad_(False),

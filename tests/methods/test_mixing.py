@@ -135,7 +135,7 @@ def test_remixmatch_aligns_to_the_shares_of_the_labels() -> None:
 
 
 def test_vectors_have_no_rotations() -> None:
-    method = make_method("remixmatch", True)
+    method = make_method("remixmatch", shape=(5,))
     assert method.views.unlabelled == ("weak", "strong")
     assert set(method(make_batch(method)).losses) == {"labelled", "unlabelled", "anchored"}
 

@@ -27,7 +27,7 @@ def test_all_views_go_through_the_backbone_together(passes: str) -> None:
     batch = make_batch(method)
     (labelled,), (weak, strong) = batch.labelled, batch.unlabelled
     one = copy.deepcopy(method.model).features(torch.cat([labelled, strong, weak]))
-    z_labelled, (z_weak,), (z_strong,) = method.embed(batch)
+    z_labelled, (z_weak,), (z_strong,), _ = method.embed(batch)
     torch.testing.assert_close(torch.cat([z_labelled, z_strong, z_weak]), one)
     assert z_labelled.requires_grad
     assert z_strong.requires_grad

@@ -24,6 +24,7 @@ def count(module: nn.Module) -> int:
         ("small-wide", (3, 32, 32), 128, 0, 9 * (3 * 32 + 32 * 64 + 64 * 64 + 64 * 128) + 2 * (32 + 64 + 64 + 128)),
         ("mlp", (5,), 128, 0, 5 * 256 + 256 * 128 + 2 * (256 + 128)),
         ("linear", (9,), 9, 0, 0),
+        ("identity", (3, 8, 16), 384, 0, 0),
     ],
 )
 def test_published_sizes(name: str, shape: tuple[int, ...], features: int, classes: int, parameters: int) -> None:
@@ -84,10 +85,10 @@ def test_every_size_from_8_to_256_has_a_backbone() -> None:
 
 
 def test_the_error_names_what_fits() -> None:
-    small = r"'wrn-28-2' does not take samples of shape \(1, 8, 8\), only images .*; choose quick-resnet .*small-wide$"
+    small = r"'wrn-28-2' does not take samples of shape \(1, 8, 8\), only images .*; choose identity or .*small-wide$"
     with pytest.raises(UserError, match=small):
         create_backbone("wrn-28-2", (1, 8, 8))
-    with pytest.raises(UserError, match=r"only images .*; choose linear or mlp"):
+    with pytest.raises(UserError, match=r"only images .*; choose identity or linear or mlp"):
         create_backbone("resnet-18", (64,))
     with pytest.raises(UserError, match=r"only feature vectors .*; none takes it: set another image_size"):
         create_backbone("mlp", (3, 4000, 4000))

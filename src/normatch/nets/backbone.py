@@ -46,6 +46,7 @@ class BackboneSpec:
         statistics: Returns the mean and deviation of each channel, on the scale 0 … 255, that its pretrained weights
             expect; None if it starts from random weights, so that the statistics of the data are used.
         muon: Whether its convolutions are trained by Muon where nobody chose (runs on one's own pictures, estimators).
+        vectors: Whether a network with ``sides`` takes feature vectors too.
     """
 
     name: str
@@ -56,10 +57,11 @@ class BackboneSpec:
     partial: bool = False
     statistics: Callable[[Shape], tuple[tuple[float, ...], tuple[float, ...]]] | None = None
     muon: bool = False
+    vectors: bool = False
 
     def supports(self, shape: Shape) -> bool:
         """Whether it takes samples of this shape: (C, H, W) or (D,)."""
-        if self.sides is None:
+        if self.sides is None or (self.vectors and len(shape) == 1):
             return len(shape) == 1 and shape[0] >= 1
         least, most = self.sides
         return len(shape) == 3 and shape[0] in (1, 3) and all(least <= side <= most for side in shape[1:])
@@ -69,7 +71,8 @@ class BackboneSpec:
         """The samples that it takes, in words."""
         if self.sides is None:
             return "feature vectors (D,)"
-        return "images (C, H, W) of 1 or 3 channels with sides of {} to {} pixels".format(*self.sides)
+        images = "images (C, H, W) of 1 or 3 channels with sides of {} to {} pixels".format(*self.sides)
+        return f"{images}, or feature vectors (D,)" if self.vectors else images
 
 
 TINY = 16

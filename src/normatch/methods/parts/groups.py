@@ -67,7 +67,7 @@ def sgd_and_adamw(
 
     SGD at the backbone's learning rate makes a flow diverge.
     """
-    apart = [p for module in modules for p in module.parameters()]
+    apart = [p for module in modules for p in module.parameters() if p.requires_grad]
     taken = {id(p) for p in apart}
     others = sgd_groups((p for p in params if id(p) not in taken), optim)
     return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)] if apart else others

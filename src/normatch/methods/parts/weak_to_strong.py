@@ -106,6 +106,8 @@ class Features(NamedTuple):
     """Of the unlabelled views called ``weak``."""
     strong: tuple[Tensor, ...]
     """Of all other unlabelled views, in their order."""
+    mixing: tuple[Tensor, ...] = ()
+    """How ``embed`` mixed the images, for a method that mixes them."""
 
 
 class Pass(NamedTuple):

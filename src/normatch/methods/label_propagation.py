@@ -1,0 +1,54 @@
+"""Deep label propagation: pseudo-labels spread over a nearest-neighbour graph of the features (Iscen et al. 2019)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from normatch.errors import UserError
+from normatch.methods.base import Settings, methods
+from normatch.methods.parts.graph import Floats, knn_graph, propagate
+from normatch.methods.parts.graph_labels import GraphLabels, GraphLabelsSettings
+
+__all__ = ["LabelPropagation", "LabelPropagationSettings"]
+
+
+@dataclass(frozen=True)
+class LabelPropagationSettings(GraphLabelsSettings):
+    """The settings of deep label propagation."""
+
+    power: float = 3.0
+    """γ, the power of the cosines."""
+    alpha: float = 0.99
+    """α, the share of a label that is passed on to neighbours."""
+
+    def check(self) -> None:
+        super().check()
+        if self.power <= 0:
+            raise UserError(f"settings.power is {self.power}: give a positive number")
+        if not 0 <= self.alpha < 1:
+            raise UserError(f"settings.alpha is {self.alpha}: give a number from 0 to below 1")
+
+
+@methods.named("label-propagation")
+class LabelPropagation(GraphLabels):
+    """L = 1/B Σ ζ_y · H(y, p) + 1/μB Σ ω ζ_ŷ · H(ŷ, p), on weak views.
+
+    Before each epoch the labels Y spread over a graph of all images: (I − α D^−½ W D^−½) Z = Y, solved by conjugate
+    gradients, with W = A + Aᵀ and A_ij = max(cos(z_i, z_j), 0)^γ for the k nearest neighbours j of i. Then
+    ŷ = argmax Z, ω = 1 − H(Z) / log K, where rows of Z are normalised, and ζ_k is the inverse of the number of images
+    labelled or pseudo-labelled k, scaled to a mean of 1 over the images.
+
+    Departures: features are those of the averaged weights; one epoch of ``epoch`` steps on labels alone comes first
+    where the published code trains to the end on them and starts again from these weights; labelled and unlabelled
+    images are averaged apart, since the paper's batches have equally many of both.
+    """
+
+    summary: ClassVar[str] = "labels spread over a nearest-neighbour graph once an epoch"
+    paper: ClassVar[str] = "Iscen et al., CVPR 2019"
+    Settings: ClassVar[type[Settings]] = LabelPropagationSettings
+
+    def spread(self, z: Tensor, sources: Floats) -> Floats:
+        graph = knn_graph(z, self.settings.neighbours, self.settings.power)
+        return np.maximum(propagate(graph, sources, self.settings.alpha), 0)
