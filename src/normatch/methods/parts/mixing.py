@@ -73,12 +73,14 @@ class Mixing(WeakToStrong):
         super().__init__(model, task, settings)
         self.beta = Beta(settings.alpha)
 
-    @torch.no_grad()
     def embed(self, batch: Batch) -> Features:
         """Features of the labelled and the weak views, without gradients; no view learns as it is."""
+        # Detached, not under no_grad: in older versions of torch autocast keeps the weights that it casts there,
+        # and the pass over mixed samples would use them, without gradients.
         weak = [view for name, view in zip(self.views.unlabelled, batch.unlabelled, strict=True) if name == "weak"]
         views = (batch.labelled[0], *weak)
-        labelled, *others = self.model.features(torch.cat(views)).split([len(view) for view in views])
+        z = self.model.features(torch.cat(views)).detach()
+        labelled, *others = z.split([len(view) for view in views])
         return Features(labelled, tuple(others), ())
 
     def mix(self, now: Pass, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
