@@ -26,7 +26,7 @@ def through_json(config: Config) -> Config:
 
 def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> None:
     assert Config().replace(method="fixmatch").settings == FixMatchSettings()
-    changed = Config(settings=NorMatchSettings(passes="shared", disagree="drop"))
+    changed = Config(settings=NorMatchSettings(passes="shared", decide_after=0.5))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="shared")
     assert changed.replace(method="supervised").settings == Settings()
 

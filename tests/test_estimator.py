@@ -188,12 +188,12 @@ def test_a_named_form_is_the_same_as_its_method_by_name() -> None:
         (
             "fixmatch",
             {"treshold": 0.9},
-            "unknown field settings.treshold: choose from alignment, passes, ",
+            "unknown field settings.treshold: choose from alignment, consensus, ",
         ),
         ("supervised", {"threshold": 0.9}, "unknown field settings.threshold: choose from none"),
         ("fixmatch", {"threshold": "high"}, "settings.threshold is 'high': give float"),
         ("fixmatch", [0.9], r"settings is \[0.9\]: give a dict of settings of 'fixmatch', or None"),
-        ("flexmatch", None, "unknown method 'flexmatch'"),
+        ("maxmatch", None, "unknown method 'maxmatch'"),
     ],
 )
 def test_settings_are_checked_by_the_method(method: str, settings: Any, says: str) -> None:

@@ -515,7 +515,7 @@ def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"
 
     Args:
         what: methods, datasets, backbones or recipes.
-        json: Print a JSON array of objects with name and summary.
+        json: Print a JSON array of objects with name and summary; of methods, also paper and year.
     """
     from normatch.data import sources
     from normatch.methods import methods
@@ -524,11 +524,15 @@ def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"
     from normatch.text import aligned
 
     registries: dict[str, Any] = {"methods": methods, "datasets": sources, "backbones": backbones, "recipes": recipes}
-    rows = [(name, entry.summary) for name, entry in registries[what].items()]
+    rows = [{"name": name, "summary": entry.summary} for name, entry in registries[what].items()]
+    if what == "methods":
+        papers = (methods.get(row["name"]).paper for row in rows)
+        rows = [row | {"paper": paper, "year": paper[-4:]} for row, paper in zip(rows, papers, strict=True)]
     if json:
-        print(jsonlib.dumps([{"name": name, "summary": summary} for name, summary in rows]))
+        print(jsonlib.dumps(rows))
     else:
-        _say("\n".join(aligned(rows)))
+        shown = [name for name in ("name", "paper", "summary") if name in rows[0]]
+        _say("\n".join(aligned([[row[name] for name in shown] for row in rows])))
 
 
 def _data_get(name: Name, root: Root = None) -> None:

@@ -57,14 +57,11 @@ def test_two_views_are_compared_by_a_weight_that_grows(name: str, step: int) -> 
 
 def linear_vat(**choices: object) -> VAT:
     """VAT with p = softmax(Wx + b) of five numbers."""
-    spec = make_method("vat", shape=(5,)).model.spec
     torch.manual_seed(0)
+    spec = make_method("vat", shape=(5,)).model.spec
+    model = Model(dataclasses.replace(spec, backbone="linear", mean=(100.0,) * 5, std=(50.0,) * 5))
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
-    return VAT(
-        Model(dataclasses.replace(spec, backbone="linear", mean=(100.0,) * 5, std=(50.0,) * 5)),
-        task,
-        VATSettings(**choices),
-    )  # type: ignore[arg-type]
+    return VAT(model, task, VATSettings(**choices))  # type: ignore[arg-type]
 
 
 def test_the_direction_is_the_first_eigenvector_of_the_fisher_matrix() -> None:

@@ -139,7 +139,7 @@ class Method(nn.Module, abc.ABC):
     summary: ClassVar[str] = ""
     """One line for ``normatch list methods``."""
     paper: ClassVar[str] = ""
-    """Authors, venue and year, such as ``Sohn et al., NeurIPS 2020``; empty for none."""
+    """Authors, venue and, in four digits at the end, the year: ``Sohn et al., NeurIPS 2020``; empty for none."""
     Settings: ClassVar[type[Settings]] = Settings
     views: ViewsWanted = ViewsWanted()
     """The views it needs. The class attribute must say whether the method needs unlabelled views, because the engine

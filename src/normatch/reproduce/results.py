@@ -49,7 +49,9 @@ class Result:
         return setting(self.config)
 
     def value(self, measure: Measure) -> float | None:
-        """A measure in percent; None if there is none."""
+        """A measure, shares in percent; None if there is none."""
+        if measure == "steps/s":
+            return None if self.failed or not self.seconds else self.config.steps / self.seconds
         share = self.accuracy if measure == "accuracy" else self.last("pseudo/confident")
         return None if share is None or self.failed else 100 * share
 

@@ -77,7 +77,9 @@ class Case:
         train, split, config = job.corpus.train, job.split, job.config
         counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
         settings = dataclasses.asdict(config.settings)
-        own = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
+        # Rates of the method's own are those of parameters that SGD does not train.
+        apart = any(group.rule == "adamw" for group in job.method.groups(config.optim))
+        own = [name for name, value in settings.items() if apart and name.split("_")[-1] == "lr" and value]
         rates = [*(["--optim.muon"] if config.optim.muon else []), "--optim.lr"]
         rates += [f"--settings.{name.replace('_', '-')}" for name in own]
         validating = len(split.validation)
