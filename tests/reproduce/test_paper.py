@@ -84,7 +84,7 @@ def test_the_epochs_of_table_5_and_the_data_sets_of_table_6_are_the_trials(print
 def test_all_methods_are_compared() -> None:
     """Each of the package, and FixMatch first, over which the gains are."""
     study = STUDIES["methods"]
-    assert [row.name for row in study.rows][0] == "FixMatch"
+    assert study.rows[0].name == "FixMatch"
     ours = {name for name, method in methods.items() if method.__module__.startswith("normatch.")}
     assert {trial.method for trial in study.trials()} == ours
 
