@@ -132,6 +132,12 @@ class Settings:
             if not 0 <= getattr(self, name) < math.inf:
                 raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
 
+    def must_be_positive(self, *names: str) -> None:
+        """Raise UserError if one of these settings is 0 or below."""
+        for name in names:
+            if getattr(self, name) <= 0:
+                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+
 
 class Method(nn.Module, abc.ABC):
     """Base of all methods: owns the model that is trained and whatever state the method keeps as buffers."""

@@ -35,8 +35,9 @@ class CREPE(GraphLabels):
 
     The scheme: from the quadratic solution, five steps of a flow for such quotients, v ← argmin Σ_k J(v_k) −
     E_k ⟨∂B(v_k⁰), v_k⟩ + ½ ‖v_k − v_k⁰‖², E_k the present quotient, each by 20 primal-dual iterations.
-    Departures: B weighs both sides of a class by their expected shares, since the plain norm makes rare classes vanish;
-    k = 10, for a dual variable per edge and class is the cost; the warm-up is that of label propagation here.
+    Departures: B weighs both sides of a class by their expected shares; k = 10, since the cost is a dual variable per
+    edge and class; the warm-up is that of label propagation here. Five steps, chosen on digits, stop early: more lower
+    the energy further and, there, the accuracy too.
     """
 
     summary: ClassVar[str] = "labels of least graph 1-Laplacian energy once an epoch"

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
 from normatch.methods.base import Batch, Method, Outcome, PseudoLabels, Settings, Task, ViewsWanted, methods
 from normatch.methods.parts.groups import Group, OptimConfig, sgd_and_adamw
@@ -38,14 +37,9 @@ class FlowGMMSettings(Settings):
     """Largest norm of its gradient."""
 
     def check(self) -> None:
-        for name in ("label_weight", "consistency", "noise"):
-            if getattr(self, name) < 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a number that is not negative")
-        for name in ("flow_layers", "flow_hidden", "flow_lr", "flow_clip"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
-        if not 0 <= self.ramp <= 1:
-            raise UserError(f"settings.ramp is {self.ramp}: give a number from 0 to 1")
+        self.must_not_be_negative("label_weight", "consistency", "noise")
+        self.must_be_positive("flow_layers", "flow_hidden", "flow_lr", "flow_clip")
+        self.must_be_probability("ramp")
 
 
 @methods.named("flowgmm")

@@ -25,8 +25,7 @@ class LabelPropagationSettings(GraphLabelsSettings):
 
     def check(self) -> None:
         super().check()
-        if self.power <= 0:
-            raise UserError(f"settings.power is {self.power}: give a positive number")
+        self.must_be_positive("power")
         if not 0 <= self.alpha < 1:
             raise UserError(f"settings.alpha is {self.alpha}: give a number from 0 to below 1")
 

@@ -37,9 +37,7 @@ class LaplaceNetSettings(GraphLabelsSettings):
         super().check()
         if not 0 <= self.alpha < 1:
             raise UserError(f"settings.alpha is {self.alpha}: give a number from 0 to below 1")
-        for name in ("samples", "mixup"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+        self.must_be_positive("samples", "mixup")
 
 
 @methods.named("laplacenet")

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad
+from torch.func import grad
 
-from normatch.errors import UserError
 from normatch.methods.base import Batch, Method, Outcome, Settings, Task, ViewsWanted, methods
 from normatch.methods.parts.consistency import divergence
+from normatch.methods.parts.norm import untracked_logits
 from normatch.methods.parts.pseudo_labels import labelled_loss, pseudo_loss
 from normatch.nets.model import Model
 
@@ -35,9 +35,7 @@ class VATSettings(Settings):
     def check(self) -> None:
         super().check()
         self.must_not_be_negative("weight", "entropy", "epsilon")
-        for name in ("probe", "iterations"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+        self.must_be_positive("probe", "iterations")
 
 
 @methods.named("vat")
@@ -86,9 +84,7 @@ class VAT(Method):
 
     def perturbed(self, images: Tensor, r: Tensor) -> Tensor:
         """The logits of the images, moved by ``r`` standard deviations; the running statistics stay as they are."""
-        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        logits: Tensor = functional_call(self.model, buffers, (images + r * self.model.normalise.std,))
-        return logits
+        return untracked_logits(self.model, images + r * self.model.normalise.std)
 
 
 def unit(d: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normatch.errors import UserError
 from normatch.methods.base import Batch, Embedding, Settings, Task, ViewsWanted
 from normatch.methods.parts.graph import Floats, row_shares
 from normatch.methods.parts.pseudo_labels import pseudo_loss
@@ -31,10 +30,8 @@ class GraphLabelsSettings(WeakToStrongSettings):
 
     def check(self) -> None:
         super().check()
-        if self.neighbours < 1:
-            raise UserError(f"settings.neighbours is {self.neighbours}: give a whole number from 1 on")
-        if self.warm_up < 0:
-            raise UserError(f"settings.warm_up is {self.warm_up}: give a number of epochs that is not negative")
+        self.must_be_positive("neighbours")
+        self.must_not_be_negative("warm_up")
 
 
 class GraphLabels(WeakToStrong):

@@ -71,17 +71,9 @@ class WeakToStrongSettings(Settings):
     means: Literal["zero", "normal"] = "zero"
     """Initial means of a flow's mixture: 0 (the paper) or N(0, 1) (its published code)."""
 
-    def must_be_positive(self, *names: str) -> None:
-        """Raise UserError if one of these settings is 0 or below."""
-        for name in names:
-            if getattr(self, name) <= 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
-
     def check(self) -> None:
         self.must_not_be_negative("num_weight", "flow_lr", "flow_ramp")
-        for name in ("temperature", "flow_layers", "flow_hidden", "flow_clip"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"settings.{name} is {getattr(self, name)}: give a positive number")
+        self.must_be_positive("temperature", "flow_layers", "flow_hidden", "flow_clip")
 
         default = {f.name: f.default for f in fields(self)}
         for name in self.of_consensus if self.consensus == "none" else ():
