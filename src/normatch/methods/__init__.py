@@ -11,5 +11,18 @@ from normatch.methods.base import (
     ViewsWanted,
     methods,
 )
+from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 
-__all__ = ["Batch", "Embedding", "Method", "Outcome", "PseudoLabels", "Settings", "Task", "ViewsWanted", "methods"]
+__all__ = [
+    "Batch",
+    "Embedding",
+    "Method",
+    "Outcome",
+    "PseudoLabels",
+    "Settings",
+    "Task",
+    "ViewsWanted",
+    "WeakToStrong",
+    "WeakToStrongSettings",
+    "methods",
+]
