@@ -1,7 +1,6 @@
 """The command line as a person meets it: verbs, defaults, one-line errors, exit codes, JSON."""
 
 import contextlib
-import csv
 import errno
 import json
 import os
@@ -117,8 +116,8 @@ def test_a_resumed_run_gives_the_defaults(monkeypatch: pytest.MonkeyPatch, tmp_p
     Run.create(Path("runs/digits-40"), begun, Split(*(np.arange(1) for _ in range(3))), one)
     for argv in (["digits-40"], [], ["--seed", "7", "digits-40"]):
         assert parsed(*argv, "--resume") == (begun, False)
-    with pytest.raises(UserError, match=r"Unrecognized options: --settings\.consensus"):
-        parsed("--resume", "--settings.consensus", "min")
+    with pytest.raises(UserError, match=r"Unrecognized options: --settings\.head"):
+        parsed("--resume", "--settings.head", "nfc")
     with pytest.raises(UserError, match="a run on digits, cifar10-40 is on cifar10: resume it without cifar10-40"):
         parsed("cifar10-40", "--name", "digits-40", "--resume")
 
@@ -137,47 +136,12 @@ def test_a_stored_config_is_repeated_and_flags_change_it(
     assert "give one of them" in error_of(capsys, "train", "digits-40", "--config", str(run / "config.json"))
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("[" * 100_000, "nested too deeply"),
-        ('{"optim": ' * 400 + "{}" + "}" * 400, "unknown field optim.optim"),
-        ("[]", "it is no JSON object"),
-        ('{"steps": "many"}', "steps is 'many': give int"),
-        ('{"normatch": "99.1", "colour": 1}', "written by normatch 99.1"),
-    ],
-)
-def test_a_config_that_is_none_is_one_line(
-    content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "config.json").write_text(content)
-    message = error_of(capsys, "train", "--config", str(tmp_path / "config.json"))
-    assert says in message
-    assert message == error_of(capsys, "train", "--resume", "--out", str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        *(f"train --{name} {'9' * 20}" for name in ("ratio", "batch", "steps", "seed", "labels", "evaluate-every")),
-        f"train --settings.flow-hidden {'9' * 20}",
-        f"bench --repeats {'9' * 20}",
-        "bench --seconds inf",
-        f"predict RUN x.png --batch {'9' * 20}",
-        f"suggest RUN --labels {'9' * 20}",
-        f"demo --seed {'9' * 20}",
-    ],
-)
-def test_numbers_that_overflow_are_one_line(argv: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    *words, flag, number = argv.replace("RUN", str(run)).split()
-    message = error_of(capsys, *words, flag, number)
-    assert f"{flag.removeprefix('--').replace('-', '_')} is {number}: give" in message.replace("-", "_")
-
-
 # train: from the first line to the last
 
 
-def test_a_resumed_run_keeps_its_name(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_resumed_under_its_own_name(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     names: list[str] = []
 
     def shown(name: str) -> contextlib.AbstractContextManager[Progress]:
@@ -185,15 +149,10 @@ def test_a_resumed_run_keeps_its_name(run: Path, monkeypatch: pytest.MonkeyPatch
         return contextlib.nullcontext(quiet)
 
     monkeypatch.setattr("normatch.training.progress.shown", shown)
+    capsys.readouterr()
     assert main(["train", "--out", str(run), "--resume", "--name", "other"]) == 0
     assert names == [f"{Run.open(run).config.name} normatch"]
-
-
-def test_a_run_is_refused_then_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "exists already" in error_of(capsys, "train", "digits-40", *QUICK, "--out", str(run))
-    assert main(["train", "--resume", "--out", str(run)]) == 0
     assert capsys.readouterr().out.startswith("already finished: ")
-    assert "was started with steps 4, not 9" in error_of(capsys, "train", "--resume", "--out", str(run), "--steps", "9")
 
 
 def test_a_run_ends_with_what_can_be_done_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,46 +266,17 @@ def test_eval_prints_one_object(run: Path, capsys: pytest.CaptureFixture[str]) -
     result = json.loads((run / "result.json").read_text())
     assert report["accuracy"] == result["accuracy"]
     assert report["n"] == sum(entry["n"] for entry in report["per_class"]) == 360
-    assert main(["eval", str(run)]) == 0
-    assert "accuracy" in capsys.readouterr().out
 
 
-def test_predict_labels_files_and_folders(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(0)
-    for i, size in enumerate([(8, 8), (20, 30), (64, 64)]):
-        Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
-    out = tmp_path / "labels.csv"
-    assert main(["predict", str(run), str(tmp_path), "--out", str(out)]) == 0
-    with out.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [Path(row["path"]).name for row in rows] == ["0.png", "1.png", "2.png"]
-    assert all(row["label"] in map(str, range(10)) and 0 <= float(row["probability"]) <= 1 for row in rows)
-    capsys.readouterr()
-    (tmp_path / "page.jpg").write_text("<html>")
-    message = error_of(capsys, "predict", str(run), str(tmp_path))
-    assert message.endswith("replace or remove it, or leave such out with --on-bad-image skip\n")
-    assert main(["predict", str(run), str(tmp_path), "--on-bad-image", "skip"]) == 0
-    shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == 4
-    assert "1 unreadable image skipped" in shown.err
-
-
-@pytest.mark.parametrize(
-    ("what", "names"),
-    [
-        ("methods", methods.names()),
-        ("datasets", sources.names()),
-        ("backbones", backbones.names()),
-        ("recipes", recipes.names()),
-    ],
-)
-def test_list(what: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", what, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == names
-    assert all(row["summary"] for row in rows)
-    assert main(["list", what]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(names)
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    registries: dict[str, Any] = {"methods": methods, "datasets": sources, "backbones": backbones, "recipes": recipes}
+    for what, registry in registries.items():
+        assert main(["list", what, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert [row["name"] for row in rows] == registry.names()
+        assert all(row["summary"] for row in rows)
+        assert main(["list", what]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == len(rows)
 
 
 def test_demo_compares_four_learners_on_the_same_labels(
@@ -362,26 +292,10 @@ def test_demo_compares_four_learners_on_the_same_labels(
     assert (tmp_path / "demo" / "normatch" / "report.html").is_file()
     assert "exists already" in error_of(capsys, "demo", "--steps", "2", "--out", "demo")
     for _ in range(2):  # a second demo replaces the page of the first
-        assert main(["demo", "--steps", "2"]) == 0
+        assert main(["demo", "--steps", "1"]) == 0
         assert Path("runs/demo.html").is_file()
 
 
 def test_digits_need_no_download(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["data", "get", "digits", "--root", str(tmp_path)]) == 0
     assert "nothing to fetch" in capsys.readouterr().out
-
-
-def test_the_cache_is_shown_and_cleared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
-    write_pets(tmp_path / "pets")
-    assert main(["data", "inspect", str(tmp_path / "pets"), "--no-cache"]) == 0
-    assert not (tmp_path / "cache").exists()
-    assert main(["data", "inspect", str(tmp_path / "pets")]) == 0
-    capsys.readouterr()
-    assert main(["data", "cache"]) == 0
-    assert "1 entry" in capsys.readouterr().out
-    assert main(["data", "cache", "--clear"]) == 0
-    assert "deleted" in capsys.readouterr().out
-    assert list((tmp_path / "cache").iterdir()) == []

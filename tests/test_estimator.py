@@ -1,5 +1,6 @@
 """The scikit-learn face: scikit-learn's own suite, pipelines, searches, images and tables."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from normatch import FixMatchClassifier, NorMatchClassifier
+from normatch import FixMatchClassifier, NorMatchClassifier, SemiSupervisedClassifier
 from normatch.augment import AugmentConfig
 from normatch.config import Config, flat, to_json
 from normatch.data import Dataset
@@ -28,15 +29,17 @@ LABELS = np.where(np.random.default_rng(0).uniform(size=len(DIGITS.target)) < 0.
 QUICK: dict[str, Any] = {"steps": 20, "batch": 8, "ratio": 2}
 TABLE = Dataset(np.zeros((4, 9), np.float32), np.arange(4), ("a", "b", "c", "d"))
 
-both = pytest.mark.parametrize("kind", [NorMatchClassifier, FixMatchClassifier])
+Supervised = partial(SemiSupervisedClassifier, "supervised")
+FORMS: list[Any] = [NorMatchClassifier, FixMatchClassifier, Supervised]
+each_form = pytest.mark.parametrize("kind", FORMS, ids=["NorMatch", "FixMatch", "by name"])
 
 
-@parametrize_with_checks([NorMatchClassifier(**QUICK), FixMatchClassifier(**QUICK)])  # type: ignore[untyped-decorator]
+@parametrize_with_checks([kind(**QUICK) for kind in FORMS])  # type: ignore[untyped-decorator]
 def test_scikit_learns_own_suite(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@both
+@each_form
 def test_images(kind: Any) -> None:
     model = kind(steps=60, batch=16, ratio=3).fit(IMAGES, LABELS)
     p = model.predict_proba(IMAGES[:50])
@@ -50,28 +53,37 @@ def test_images(kind: Any) -> None:
         model.predict(IMAGES[:, :4])
 
 
-@both
-def test_tables_and_string_labels(kind: Any) -> None:
+def test_tables_and_string_labels() -> None:
     names = np.array([f"digit {d}" for d in DIGITS.target], dtype=object)
-    model = kind(steps=60, batch=16, ratio=3).fit(DIGITS.data, np.where(LABELS == -1, -1, names))
+    model = NorMatchClassifier(steps=60, batch=16, ratio=3).fit(DIGITS.data, np.where(LABELS == -1, -1, names))
     assert model.score(DIGITS.data, names) > 0.7
 
 
-def test_it_predicts_with_the_averaged_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_predicts_with_the_averaged_weights_and_without_the_callers_autocast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else unlabelled samples may get another class than from the model as it is."""
     loops: list[Loop] = []
-    run = Loop.run
+    rounding: list[bool] = []
+    run, predict_proba = Loop.run, Predictor.predict_proba
 
-    def kept(self: Loop, *arguments: Any) -> Any:
+    def kept(self: Loop) -> Any:
         loops.append(self)
-        return run(self, *arguments)
+        return run(self)
+
+    def noted(self: Predictor, x: Any) -> NDArray[np.float32]:
+        rounding.append(torch.is_autocast_enabled("cpu"))
+        return predict_proba(self, x)
 
     monkeypatch.setattr(Loop, "run", kept)
-    model = NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
+    monkeypatch.setattr(Predictor, "predict_proba", noted)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model = NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
+    assert rounding == [False]
     (loop,) = loops
-    used, raw = model.predictor_.model.state_dict(), loop.job.method.model.state_dict()
-    averaged = loop.step.ema.model.state_dict()
+    used, averaged = model.predictor_.model.state_dict(), loop.step.ema.model.state_dict()
     assert all(torch.equal(used[name], averaged[name]) for name in averaged)
-    assert not torch.equal(used["head.weight"], raw["head.weight"].cpu())
+    assert not torch.equal(used["head.weight"], loop.job.method.model.state_dict()["head.weight"])
 
 
 def test_with_one_other_class_minus_one_is_a_class() -> None:
@@ -110,14 +122,6 @@ def test_a_score_leaves_out_what_has_no_label() -> None:
         model.score(X, np.full(300, -1))
 
 
-def test_the_constructor_only_stores() -> None:
-    given = {"steps": np.int64(2), "batch": np.int32(8), "random_state": np.uint8(3), "lr": np.float32(0.05)}
-    model = NorMatchClassifier(**given, alignment=np.bool_(False))  # type: ignore[arg-type]
-    kept = clone(model).get_params()
-    assert kept == model.get_params()
-    assert {name: type(kept[name]) for name in given} == {name: type(value) for name, value in given.items()}
-
-
 CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "num_weight": (0.5, {"settings.num_weight": 0.5}),
     "disagree": ("drop", {"settings.disagree": "drop"}),
@@ -140,21 +144,23 @@ def fields(config: Config) -> dict[str, Any]:
     return flat(to_json(config))
 
 
-@both
-def test_every_parameter_reaches_the_config(kind: Any) -> None:
-    usual = fields(kind()._config(TABLE))
-    for name in kind().get_params():
+@pytest.mark.parametrize("model", [NorMatchClassifier(), FixMatchClassifier(), SemiSupervisedClassifier("fixmatch")])
+def test_every_parameter_reaches_the_config(model: Any) -> None:
+    usual = fields(model._config(TABLE))
+    for name in model.get_params().keys() - {"method", "settings"}:
         value, expected = CHANGES[name]
-        changed = fields(kind(**{name: value})._config(TABLE))
+        changed = fields(clone(model).set_params(**{name: value})._config(TABLE))
         assert {field: v for field, v in changed.items() if v != usual[field]} == expected, name
 
 
-@both
+@each_form
 def test_the_defaults_of_vectors_and_of_images(kind: Any) -> None:
     labels, names = np.arange(2, dtype=np.int64), ("a", "b")
     colour, grey = (Dataset(np.zeros((2, 16, 16, c), np.uint8), labels, names) for c in (3, 1))
     of_table, of_images = kind()._config(TABLE), kind()._config(colour)
-    assert (of_table.steps, of_table.ratio, of_table.augment) == (300, 3, AugmentConfig(mix=0.5, mask=0.5))
+    assert (of_table.steps, of_table.ratio) == (300, 3)
+    # Without strong views there is nothing to mix and mask.
+    assert of_table.augment == (AugmentConfig() if kind is Supervised else AugmentConfig(mix=0.5, mask=0.5))
     assert (of_images.steps, of_images.ratio, of_images.augment) == (256, 7, AugmentConfig())
     assert kind()._config(grey).augment == AugmentConfig(flip=False)
     assert (of_table.ema, of_table.ema_ramp, of_table.norm_momentum) == (0.99, True, 0.1)
@@ -163,6 +169,36 @@ def test_the_defaults_of_vectors_and_of_images(kind: Any) -> None:
         model._config(colour).optim.muon for model in (kind(), kind(steps=1024, backbone="wrn-28-2"), kind(muon=0))
     ]
     assert [*rates, of_table.optim.muon] == [0.1, 0.05, 0, 0]
+
+
+def test_a_named_form_is_the_same_as_its_method_by_name() -> None:
+    for form, method, settings in (
+        (NorMatchClassifier(), "normatch", None),
+        (NorMatchClassifier(disagree="drop"), "normatch", {"disagree": "drop"}),
+        (FixMatchClassifier(threshold=0.9), "fixmatch", {"threshold": 0.9}),
+    ):
+        by_name = SemiSupervisedClassifier(method, settings)
+        assert by_name._config(TABLE) == form._config(TABLE).replace(name="SemiSupervisedClassifier")
+        assert clone(by_name).get_params() == by_name.get_params()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "says"),
+    [
+        (
+            "fixmatch",
+            {"treshold": 0.9},
+            "unknown field settings.treshold: choose from alignment, passes, ",
+        ),
+        ("supervised", {"threshold": 0.9}, "unknown field settings.threshold: choose from none"),
+        ("fixmatch", {"threshold": "high"}, "settings.threshold is 'high': give float"),
+        ("fixmatch", [0.9], r"settings is \[0.9\]: give a dict of settings of 'fixmatch', or None"),
+        ("flexmatch", None, "unknown method 'flexmatch'"),
+    ],
+)
+def test_settings_are_checked_by_the_method(method: str, settings: Any, says: str) -> None:
+    with pytest.raises(UserError, match=f"^{says}"):
+        SemiSupervisedClassifier(method, settings)._config(TABLE)
 
 
 @pytest.mark.parametrize(("counts", "aligned"), [((40, 10), False), ((20, 10), True), ((3, 1), True)])
@@ -182,13 +218,6 @@ def test_random_state_is_as_in_scikit_learn() -> None:
     assert (seed(0), seed(np.int64(7))) == (0, 7)
     assert seed(np.random.RandomState(1)) == seed(np.random.RandomState(1)) != seed(np.random.RandomState(2))
     assert seed(None) != seed(None)
-    X, y = DIGITS.data[:200], LABELS[:200]
-    first, again, other = (
-        NorMatchClassifier(steps=3, batch=8, ratio=2, random_state=state).fit(X, y).predict_proba(X)
-        for state in (4, 4, 5)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.allclose(first, other)
 
 
 class NotAvailable:
@@ -224,31 +253,29 @@ def test_other_marks_of_unlabelled_samples_are_errors(mark: Any, says: str) -> N
         NorMatchClassifier(**QUICK).fit(IMAGES[:30], np.array(["cat", "dog", mark] * 10, dtype=object))
 
 
+VECTORS = (DIGITS.data, LABELS)
+
+
 @pytest.mark.parametrize(
-    ("kind", "inputs", "labels", "message"),
+    ("model", "data", "message"),
     [
-        (NorMatchClassifier(), IMAGES, np.full(len(IMAGES), -1), "holds no label"),
-        (NorMatchClassifier(), IMAGES, LABELS[:5], "inconsistent numbers of samples"),
-        (NorMatchClassifier(), IMAGES.astype(float), LABELS, "give uint8 images"),
-        (NorMatchClassifier(), np.full((4, 3), np.nan), np.array([0, 1, -1, -1]), "NaN"),
-        (NorMatchClassifier(), np.ones((2, 3)), np.array(["cat", -1], dtype=object), "only 'cat' besides -1: label"),
-        (NorMatchClassifier(), np.ones((3, 3)), ["cat", "dog", -1], "y holds '-1' among strings"),
-        (FixMatchClassifier(threshold=2.0), DIGITS.data, LABELS, "settings.threshold is 2.0"),
-        (FixMatchClassifier(muon=0.1), DIGITS.data, LABELS, "optim.muon is 0.1, but method"),
-        (
-            FixMatchClassifier(augment=AugmentConfig(ops=3)),
-            DIGITS.data,
-            LABELS,
-            "augment.ops is 3, which is for images",
-        ),
-        (FixMatchClassifier(random_state=-1), DIGITS.data, LABELS, "seed is -1"),
+        (NorMatchClassifier(), (IMAGES, np.full(len(IMAGES), -1)), "holds no label"),
+        (NorMatchClassifier(), (IMAGES, LABELS[:5]), "inconsistent numbers of samples"),
+        (NorMatchClassifier(), (IMAGES.astype(float), LABELS), "give uint8 images"),
+        (NorMatchClassifier(), (np.full((4, 3), np.nan), np.array([0, 1, -1, -1])), "NaN"),
+        (NorMatchClassifier(), (np.ones((2, 3)), np.array(["cat", -1], dtype=object)), "only 'cat' besides -1: label"),
+        (NorMatchClassifier(), (np.ones((3, 3)), ["cat", "dog", -1]), "y holds '-1' among strings"),
+        (FixMatchClassifier(threshold=2.0), VECTORS, "settings.threshold is 2.0"),
+        (FixMatchClassifier(muon=0.1), VECTORS, "optim.muon is 0.1, but method"),
+        (FixMatchClassifier(augment=AugmentConfig(ops=3)), VECTORS, "augment.ops is 3, which is for images"),
+        (FixMatchClassifier(random_state=-1), VECTORS, "seed is -1"),
     ],
 )
-def test_errors(kind: Any, inputs: NDArray[Any], labels: NDArray[Any], message: str) -> None:
+def test_errors(model: Any, data: tuple[Any, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        kind.fit(inputs, labels)
+        model.fit(*data)
     with pytest.raises(NotFittedError):
-        kind.predict(inputs)
+        model.predict(data[0])
 
 
 def test_a_fit_that_fails_leaves_the_classes_as_they_were() -> None:
@@ -258,18 +285,3 @@ def test_a_fit_that_fails_leaves_the_classes_as_they_were() -> None:
     with pytest.raises(UserError, match="steps is 0"):
         model.set_params(steps=0).fit(IMAGES[:60], np.arange(60) % 2)
     np.testing.assert_array_equal(model.predict(IMAGES[:5]), before)
-
-
-def test_unlabelled_samples_are_predicted_without_the_callers_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else they may get another class than from the model as it is."""
-    rounding: list[bool] = []
-    predict_proba = Predictor.predict_proba
-
-    def noted(self: Predictor, x: Any) -> NDArray[np.float32]:
-        rounding.append(torch.is_autocast_enabled("cpu"))
-        return predict_proba(self, x)
-
-    monkeypatch.setattr(Predictor, "predict_proba", noted)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        NorMatchClassifier(**QUICK).fit(DIGITS.data[:60], DIGITS.target[:60])
-    assert rounding == [False]

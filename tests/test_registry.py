@@ -1,6 +1,7 @@
 """Registries: what modules and plug-ins add is found, or said to be missing."""
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,26 +32,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_plug_in_that_fails_is_an_error_at_every_call(
-    folder: Path, things: Registry[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NORMATCH_PLUGINS", "late")
-    for _ in range(2):
-        with pytest.raises(UserError, match="plug-in 'late' cannot be imported"):
-            things.names()
-    (folder / "late.py").write_text("")
-    importlib.invalidate_caches()
-    things.add("one", object())
-    assert things.names() == ["one"]
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         (None, "ModuleNotFoundError: No module named 'broken'"),
         ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
-        ("{}['key']", "KeyError: 'key'"),
-        ("assert False", "AssertionError: AssertionError"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("def f(:", "SyntaxError: invalid syntax"),
         ("raise RuntimeError('first\\nsecond')", "RuntimeError: first"),
@@ -74,9 +60,9 @@ def test_a_plug_in_that_raises_anything_is_one_line(
     if content is not None:
         (folder / "broken.py").write_text(content)
     importlib.invalidate_caches()
-    with pytest.raises(UserError) as error:
-        things.names()
-    assert str(error.value).startswith(f"plug-in 'broken' cannot be imported ({why}")
+    for _ in range(2):  # also when asked again
+        with pytest.raises(UserError, match=re.escape(f"plug-in 'broken' cannot be imported ({why}")):
+            things.names()
     monkeypatch.setattr(recipes, "_discovered", False)
     assert main(["list", "recipes"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from normatch.autoconfig import plan
     from normatch.config import Config
     from normatch.errors import UserError
-    from normatch.estimator import FixMatchClassifier, NorMatchClassifier
+    from normatch.estimator import FixMatchClassifier, NorMatchClassifier, SemiSupervisedClassifier
     from normatch.evaluate.predict import Predictor, load
     from normatch.flow import NormalizingFlowClassifier
     from normatch.training.run import Run
@@ -28,6 +28,7 @@ __all__ = [
     "NormalizingFlowClassifier",
     "Predictor",
     "Run",
+    "SemiSupervisedClassifier",
     "UserError",
     "load",
     "plan",
@@ -37,24 +38,23 @@ __all__ = [
 
 # Public names are imported on first use, so that `import normatch` does not load torch and everything else.
 _MODULES = {
-    "Config": "normatch.config",
-    "FixMatchClassifier": "normatch.estimator",
-    "NorMatchClassifier": "normatch.estimator",
-    "NormalizingFlowClassifier": "normatch.flow",
-    "Predictor": "normatch.evaluate.predict",
-    "Run": "normatch.training.run",
-    "UserError": "normatch.errors",
-    "load": "normatch.evaluate.predict",
-    "plan": "normatch.autoconfig",
-    "train": "normatch.training.train",
+    "autoconfig": ("plan",),
+    "config": ("Config",),
+    "errors": ("UserError",),
+    "estimator": ("FixMatchClassifier", "NorMatchClassifier", "SemiSupervisedClassifier"),
+    "evaluate.predict": ("Predictor", "load"),
+    "flow": ("NormalizingFlowClassifier",),
+    "training.run": ("Run",),
+    "training.train": ("train",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
     if name == "recipes":
         return importlib.import_module("normatch.recipes")
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"normatch.{module}"), name)
     raise AttributeError(f"module 'normatch' has no attribute {name!r}")
 
 

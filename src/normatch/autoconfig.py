@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
-from normatch.data.dataset import doubtful_names
 from normatch.data.folder import Listings, say_ignored
-from normatch.data.images import DEFAULT, SIZES, describe_dark
+from normatch.data.images import DEFAULT, SIZES
+from normatch.data.inspect import describe_dark, doubtful_names
 from normatch.data.load import find_listings, passed_over
 from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.device import device_of
@@ -68,37 +68,21 @@ YEAR = 365 * 24 * 60.0
 """The most minutes that a run may take."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """A complete config, its data if already read, and what to tell the user about both."""
 
     config: Config
+    fixed: Collection[str] = ()
+    """Fields that the user has fixed: they are never changed. Names are dotted, as in flags: ``settings.alignment``."""
     corpus: Corpus | None = None
     """All samples: a test set is held out when a run begins, by the seed and the share of that run."""
     found: str = ""
-    chosen: tuple[tuple[str, str, str], ...] = ()
-    """Field (dotted, as in flags), value and reason of each choice."""
-
-    def describe(self) -> str:
-        """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
-        lines = [self.found] if self.found else []
-        if self.chosen:
-            rows = [(f"--{name.replace('_', '-')}", value, why) for name, value, why in self.chosen]
-            lines += [f"  {line}" for line in aligned(rows)]
-            lines.append("  To change one, add its flag. All are stored in config.json.")
-        return "".join(f"{line}\n" for line in lines)
-
-
-class Draft:
-    """A config under completion, and the choices made so far; fields that the user has fixed are never changed."""
-
-    def __init__(self, config: Config, fixed: Collection[str]) -> None:
-        self.config, self.fixed = config, frozenset(fixed)
-        self.chosen: dict[str, tuple[str, str]] = {}
-        """Value and reason by field."""
+    chosen: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Value and reason of each choice, by field."""
 
     def set(self, name: str, value: Any, why: str, shown: str = "") -> None:
-        """Choose a field; its name may be dotted, as in flags: ``settings.alignment``."""
+        """Choose a field, unless the user has fixed it."""
         if name in self.fixed:
             return
         outer, _, inner = name.rpartition(".")
@@ -106,6 +90,15 @@ class Draft:
         self.config = self.config.replace(**{outer or inner: changed})
         self.chosen.pop(name, None)
         self.chosen[name] = (shown or f"{value}", why)
+
+    def describe(self) -> str:
+        """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
+        lines = [self.found] if self.found else []
+        if self.chosen:
+            rows = [(f"--{name.replace('_', '-')}", *choice) for name, choice in self.chosen.items()]
+            lines += [f"  {line}" for line in aligned(rows)]
+            lines.append("  To change one, add its flag. All are stored in config.json.")
+        return "".join(f"{line}\n" for line in lines)
 
 
 def plan(
@@ -145,41 +138,28 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
-    draft = Draft(config, fixed)
     if automatic:
-        corpus, found = _choose(draft, reading)
+        draft = choose(config, fixed, reading)
     else:
-        corpus = open_corpus(config, reading)
-        config.augment.must_suit(images=corpus.train.is_images)
-        found = _found(config, corpus, None) if config.unlabelled is not None else ""
+        draft = Plan(config, fixed, open_corpus(config, reading))
+        draft.found = _found(draft) if config.unlabelled is not None else ""
         _choose_records(draft)
     if minutes is not None:
-        _fit_into_minutes(draft, corpus, minutes, automatic)
-    return _plan(draft, corpus, found)
+        _fit_into_minutes(draft, minutes, automatic)
+    return draft
 
 
 def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
-    """Read the user's own data and choose the fields that are not ``fixed``, to time its steps."""
-    draft = Draft(config, fixed)
-    return _plan(draft, *_choose(draft, reading))
-
-
-def _plan(draft: Draft, corpus: Corpus, found: str) -> Plan:
-    return Plan(draft.config, corpus, found, tuple((name, *choice) for name, choice in draft.chosen.items()))
-
-
-def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
-    """Choose what the data and the machine decide; return the data and what was found in them."""
-    config = draft.config
+    """Read the user's own data, and choose the fields that are not ``fixed`` by the data and the machine."""
     device = device_of(config.device).type
-    if config.backbone == "auto":
-        draft.fixed -= {"backbone"}
-    _must_be_possible(config)
+    draft = Plan(config, {*fixed} - {"backbone"} if config.backbone == "auto" else fixed)
+    if config.image_size is not None:  # refused before any image is decoded
+        fitting_backbone(config.backbone, (3, config.image_size, config.image_size))
     listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
     outline = listings.outline() if listings else None
     if outline:
         _must_be_learnable(draft, outline)
-    corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
+    draft.corpus = corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
     if outline:
         _must_be_readable(outline, corpus)
     config.augment.must_suit(images=corpus.train.is_images)
@@ -194,11 +174,11 @@ def _choose(draft: Draft, reading: Reading) -> tuple[Corpus, str]:
     draft.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
     _choose_epoch(draft, max(1, math.ceil(draft.config.steps / EPOCHS)))
     _choose_records(draft)
-    _choose_momentum(draft)
-    _choose_muon(draft)
+    _choose_rates(draft)
     if corpus.train.is_images and config.augment.flip:
         draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
-    return corpus, _found(config, corpus, listings)
+    draft.found = _found(draft, listings)
+    return draft
 
 
 def _labels_of(corpus: Corpus) -> Corpus:
@@ -211,27 +191,10 @@ def _labels_of(corpus: Corpus) -> Corpus:
     return dataclasses.replace(corpus, train=labels(corpus.train), test=test)
 
 
-# What can be refused before any image is decoded
-
-
-def _must_be_possible(config: Config) -> None:
-    """Raise UserError if the backbone is unknown, or none takes the image size."""
-    backbone = find_backbone(config.backbone) if config.backbone != "auto" else None
-    if config.image_size is not None:
-        shapes = [(channels, config.image_size, config.image_size) for channels in (1, 3)]
-        if backbone is None:
-            suitable_backbone(shapes[1])
-        elif not any(backbone.supports(shape) for shape in shapes):
-            raise UserError(
-                f"image_size is {config.image_size}, but backbone {config.backbone!r} takes only {backbone.takes}: "
-                "choose another of the two"
-            )
-
-
-def _must_be_learnable(draft: Draft, outline: Corpus) -> None:
-    """Raise UserError if the labels do not suffice for what the config asks for."""
+def _must_be_learnable(draft: Plan, outline: Corpus) -> None:
+    """Raise UserError if the labels do not suffice for what the config asks for, before any image is decoded."""
     must_have_classes(outline)
-    tried = Draft(draft.config, draft.fixed)
+    tried = Plan(draft.config, draft.fixed)
     _choose_test_share(tried, outline)
     draw(tried.config, with_test_set(tried.config, outline))
 
@@ -247,26 +210,22 @@ def _must_be_readable(outline: Corpus, corpus: Corpus) -> None:
 
 def _largest_side(backbone: str, device: str) -> int:
     """The side to which larger images are scaled: small without a GPU, unless ``backbone`` takes none that small."""
-    small = [(channels, SMALL, SMALL) for channels in (1, 3)]
-    takes_small = backbone == "auto" or any(map(find_backbone(backbone).supports, small))
+    takes_small = backbone == "auto" or find_backbone(backbone).supports((3, SMALL, SMALL))
     return SMALL if device == "cpu" and takes_small else SIZES[-1]
 
 
-def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
+def _found(draft: Plan, listings: Listings | None = None) -> str:
     """A line on the data, then a line for each remark on them."""
-    train, skipped = corpus.train, len(corpus.skipped)
+    assert draft.corpus is not None
+    corpus, train, skipped = draft.corpus, draft.corpus.train, len(draft.corpus.skipped)
     labelled = int((train.labels != UNKNOWN).sum())
-    parts = [
-        f"{len(train.classes)} classes",
-        f"{labelled:,} labelled",
-        f"{len(train) - labelled:,} unlabelled",
-    ]
+    parts = [f"{len(train.classes)} classes", f"{labelled:,} labelled", f"{len(train) - labelled:,} unlabelled"]
     if corpus.test is not None:
         parts.append(f"{len(corpus.test):,} test samples{'' if corpus.is_testable else ' without labels'}")
     if skipped:
         parts.append(f"{counted(skipped, 'unreadable file')} skipped")
-    remarks = [describe_skew(label_counts(train)), describe_dark(corpus.facts) if corpus.facts is not None else None]
-    ignored = say_ignored(passed_over(listings, config.unlabelled))
+    remarks = [describe_skew(label_counts(train)), describe_dark(corpus)]
+    ignored = say_ignored(passed_over(listings, draft.config.unlabelled))
     said = [*doubtful_names(train.classes), *filter(None, remarks), *ignored]
     return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *said])
 
@@ -274,18 +233,14 @@ def _found(config: Config, corpus: Corpus, listings: Listings | None) -> str:
 # The rules
 
 
-def _choose_network(draft: Draft, corpus: Corpus, device: str) -> None:
+def _choose_network(draft: Plan, corpus: Corpus, device: str) -> None:
     shape = corpus.train.shape
     if corpus.facts is not None and draft.config.image_size is None and shape[1] == shape[2]:
         draft.set("image_size", shape[1], _size_reason(corpus.facts, shape[1], device))
-    if draft.config.backbone == "auto":
-        name = suitable_backbone(shape, quick=device == "cpu")
-        dimensions = "×".join(map(str, shape))
-        small = name != suitable_backbone(shape)
-        why = f"fast without a GPU for samples of {dimensions}" if small else f"suits samples of {dimensions}"
-        draft.set("backbone", name, why)
-    else:
-        fitting_backbone(draft.config.backbone, shape)
+    name = fitting_backbone(draft.config.backbone, shape, quick=device == "cpu").name
+    if name != draft.config.backbone:
+        why = "suits" if name == suitable_backbone(shape) else "fast without a GPU for"
+        draft.set("backbone", name, f"{why} samples of {'×'.join(map(str, shape))}")
 
 
 def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
@@ -296,7 +251,7 @@ def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
     return f"{seen}; no more than {SMALL} without a GPU" if device == "cpu" and side == SMALL else seen
 
 
-def _choose_passes(draft: Draft) -> None:
+def _choose_passes(draft: Plan) -> None:
     """Leave weak views out of the backward pass where method and network can: less time for the same accuracy."""
     settings = draft.config.settings
     if isinstance(settings, WeakToStrongSettings) and find_backbone(draft.config.backbone).partial:
@@ -305,7 +260,7 @@ def _choose_passes(draft: Draft) -> None:
             draft.set("settings.passes", "shared", "no gradients for weakly augmented images, which is faster")
 
 
-def _choose_test_share(draft: Draft, corpus: Corpus) -> None:
+def _choose_test_share(draft: Plan, corpus: Corpus) -> None:
     if corpus.test is not None and corpus.is_testable:
         draft.set("test_share", 0.0, f"{len(corpus.test):,} test samples are there already", "0")
         return
@@ -322,7 +277,7 @@ def _choose_test_share(draft: Draft, corpus: Corpus) -> None:
     draft.set("test_share", share, why)
 
 
-def _choose_alignment(draft: Draft, corpus: Corpus, split: Split) -> None:
+def _choose_alignment(draft: Plan, corpus: Corpus, split: Split) -> None:
     """Turn alignment off where the labels are skewed: most likely the samples are too."""
     counts = label_counts(corpus.train, split.labelled).values()
     if getattr(draft.config.settings, "alignment", False) and skewed(counts):
@@ -333,7 +288,7 @@ def _choose_alignment(draft: Draft, corpus: Corpus, split: Split) -> None:
         draft.set("settings.alignment", False, why, "off")
 
 
-def _choose_batch(draft: Draft, split: Split, device: str) -> None:
+def _choose_batch(draft: Plan, split: Split, device: str) -> None:
     labelled, unlabelled = len(split.labelled), len(split.unlabelled)
     batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     draft.set("batch", batch, f"{labelled:,} labelled samples to learn from")
@@ -341,29 +296,28 @@ def _choose_batch(draft: Draft, split: Split, device: str) -> None:
     draft.set("ratio", ratio, f"unlabelled samples per labelled one, drawn from {unlabelled:,}")
 
 
-def _choose_epoch(draft: Draft, epoch: int) -> None:
+def _choose_epoch(draft: Plan, epoch: int) -> None:
     config, epochs = draft.config, math.ceil(draft.config.steps / epoch)
     due = {"evaluation": config.evaluate_every, "checkpoint": config.checkpoint_every}
     what = [name for name, every in due.items() if every is None] or ["epoch"]
     draft.set("epoch", epoch, f"{epochs} {' and '.join(name if epochs == 1 else f'{name}s' for name in what)}")
 
 
-def _choose_records(draft: Draft) -> None:
+def _choose_records(draft: Plan) -> None:
     every = max(1, draft.config.steps // RECORDS)
     if every < draft.config.log_every:
         draft.set("log_every", every, f"for enough lines of metrics in {counted(draft.config.steps, 'step')}")
 
 
-def _choose_momentum(draft: Draft) -> None:
-    """Choose batch norm's momentum: a short run needs fast-moving statistics, a long one can average longer."""
-    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / draft.config.steps, 3)))
-    draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
+def _choose_rates(draft: Plan) -> None:
+    """Choose batch norm's momentum and Muon's learning rate by the number of steps.
 
-
-def _choose_muon(draft: Draft) -> None:
+    A short run needs fast-moving statistics; a long one can average longer.
+    """
     steps = draft.config.steps
-    rate = muon_rate(draft.config.method, draft.config.backbone, steps)
-    if rate:
+    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / steps, 3)))
+    draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
+    if rate := muon_rate(draft.config.method, draft.config.backbone, steps):
         draft.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(steps, 'step')}")
 
 
@@ -379,20 +333,32 @@ def muon_rate(method: str, backbone: str, steps: int) -> float:
 # A time budget
 
 
-def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: bool) -> None:
+def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
     """Choose the steps, and what follows from them, that fit into a time; ``automatic`` is for the user's own data.
 
     A run of less than LEAST_STEPS steps gets smaller batches if they are open, and is refused if that is not enough.
     """
-    config = draft.config
-    speed = pace(prepare(config, corpus))
-    every = _evaluate_every(draft)
-    steps = _steps_in(minutes, speed, config, every)
+    config, fixed = draft.config, draft.fixed
+    # The steps between two evaluations if the user has given them.
+    every = config.evaluate_every if "evaluate_every" in fixed else None
+    if "epoch" in fixed and config.evaluate_every is None:
+        every = config.epoch
+
+    def measured() -> tuple[Pace, int, int]:
+        """The speed of the draft on this machine, and how many evaluations and steps that leaves time for."""
+        speed = pace(prepare(draft.config, draft.corpus))
+        due = config.steps // (config.evaluate_every or config.epoch)
+        evaluations = max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
+        if every is None:
+            return speed, evaluations, speed.steps_in(minutes, evaluations=evaluations)
+        # The one evaluation is that after the last step.
+        return speed, evaluations, speed.steps_in(minutes, evaluations=1, every=every)
+
+    speed, evaluations, steps = measured()
     if 0 < steps < LEAST_STEPS and automatic:
         _choose_smaller_batch(draft, steps)
         if draft.config != config:
-            speed = pace(prepare(draft.config, corpus))
-            steps = _steps_in(minutes, speed, config, every)
+            speed, evaluations, steps = measured()
     if steps < LEAST_STEPS:
         needed = (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
         raise UserError(
@@ -401,12 +367,9 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
             "smaller --image-size, --backbone or --batch, or the number of --steps"
         )
     evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
-    unit = "minute" if minutes == 1 else "minutes"
-    why = f"{minutes:g} {unit} at {1 / speed.step:.2f} steps/s{evaluating}, measured on this machine"
-    draft.set("steps", steps, why)
-    epochs = max(1, config.steps // config.epoch)
-    epoch = config.epoch if "epoch" in draft.fixed else math.ceil(steps / epochs)
-    evaluations = _evaluations_in(minutes, speed, config)
+    at = f"{minutes:g} minute{'' if minutes == 1 else 's'} at {1 / speed.step:.2f} steps/s"
+    draft.set("steps", steps, f"{at}{evaluating}, measured on this machine")
+    epoch = config.epoch if "epoch" in fixed else math.ceil(steps / max(1, config.steps // config.epoch))
     # Not by longer epochs, which are also the unit of a method's ramps.
     if every is None and (config.evaluate_every or evaluations < math.ceil(steps / epoch)):
         _choose_interval(draft, "evaluate_every", "evaluation", evaluations)
@@ -415,31 +378,10 @@ def _fit_into_minutes(draft: Draft, corpus: Corpus, minutes: float, automatic: b
     _choose_epoch(draft, epoch)
     _choose_records(draft)
     if automatic:
-        _choose_momentum(draft)
-        _choose_muon(draft)
+        _choose_rates(draft)
 
 
-def _evaluate_every(draft: Draft) -> int | None:
-    """The steps between two evaluations if the user has given them; else None."""
-    if "evaluate_every" in draft.fixed:
-        return draft.config.evaluate_every
-    return draft.config.epoch if "epoch" in draft.fixed and draft.config.evaluate_every is None else None
-
-
-def _steps_in(minutes: float, speed: Pace, config: Config, every: int | None) -> int:
-    if every is None:
-        return speed.steps_in(minutes, evaluations=_evaluations_in(minutes, speed, config))
-    # The one evaluation is that after the last step.
-    return speed.steps_in(minutes, evaluations=1, every=every)
-
-
-def _evaluations_in(minutes: float, speed: Pace, config: Config) -> int:
-    """As many evaluations as the config has, if they take no more than their share of the time."""
-    due = max(1, config.steps // (config.evaluate_every or config.epoch))
-    return max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
-
-
-def _choose_smaller_batch(draft: Draft, steps: int) -> None:
+def _choose_smaller_batch(draft: Plan, steps: int) -> None:
     """Choose batch and ratio with as many images as leave time for LEAST_STEPS steps where there was for ``steps``."""
     config = draft.config
     images = config.batch * (1 + config.ratio) * steps / LEAST_STEPS
@@ -452,7 +394,7 @@ def _choose_smaller_batch(draft: Draft, steps: int) -> None:
         draft.set("ratio", ratio, why)
 
 
-def _choose_interval(draft: Draft, name: str, what: str, times: int) -> None:
+def _choose_interval(draft: Plan, name: str, what: str, times: int) -> None:
     """Choose how often something is done, so that it is done at most ``times`` in the run."""
     every = math.ceil(draft.config.steps / times)
     draft.set(name, every, counted(math.ceil(draft.config.steps / every), what))

@@ -33,7 +33,15 @@ __all__ = ["main"]
 DEFAULT_RECIPE = "digits-40"
 """The recipe of a command line that names neither a recipe, nor data, nor a config."""
 
-Device = Literal["auto", "cpu", "cuda"]
+Device = Annotated[Literal["auto", "cpu", "cuda"], tyro.conf.arg(help="Where to compute.")]
+RunFolder = Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help="Folder of the run.")]]
+Root = Annotated[
+    Path | None,
+    tyro.conf.arg(help="Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default."),
+]
+Caching = Annotated[bool, tyro.conf.arg(help="Keep decoded images for the next time: see normatch data cache.")]
+Force = Annotated[bool, tyro.conf.arg(help="Replace files that exist.")]
+Json = Annotated[bool, tyro.conf.arg(help="Print one JSON object.")]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -159,47 +167,35 @@ def _must_be_numbers(options: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """What ``train`` takes besides the fields of the config."""
+class RunOptions:
+    """What ``train`` and ``bench`` take besides the fields of the config."""
 
     recipe: Positional[Annotated[str | None, tyro.conf.arg(metavar="[RECIPE]")]] = None
     """The named run to start from: see `normatch list recipes`."""
     config: Path | None = None
     """An earlier run, or its config.json, to repeat it; flags change it."""
+    cache: Caching = True
+
+
+@dataclass(frozen=True)
+class TrainOptions(RunOptions):
     out: Path | None = None
     """Folder of the run; runs/NAME by default."""
     resume: bool = False
     """Continue the run in --out from its newest checkpoint."""
     minutes: float | None = None
     """Time for training: sets the steps by the speed measured here."""
-    cache: bool = True
-    """Keep decoded images for the next start: see normatch data cache."""
 
 
 @dataclass(frozen=True)
-class BenchOptions:
-    """What ``bench`` takes besides the fields of the config."""
-
-    recipe: Positional[Annotated[str | None, tyro.conf.arg(metavar="[RECIPE]")]] = None
-    """The named run to time: see `normatch list recipes`."""
-    config: Path | None = None
-    """An earlier run, or its config.json, to time its steps; flags change it."""
+class BenchOptions(RunOptions):
     repeats: int = 5
     """Number of timings; their median is reported."""
     seconds: float = 2.0
     """Approximate length of each timing."""
-    compare: str | None = None
-    """Another method to time in the same run."""
     images: int | None = None
     """Noise images in place of a named data set; by default a few steps' worth."""
-    cache: bool = True
-    """Keep decoded images for the next start: see normatch data cache."""
-    out: Path | None = None
-    """JSON file to keep the result in."""
-    force: bool = False
-    """Replace --out if it exists."""
-    json: bool = False
-    """Print a JSON array with an object for each method."""
+    json: Json = False
 
 
 def _train(argv: list[str]) -> None:
@@ -240,31 +236,24 @@ def _bench(argv: list[str]) -> None:
     """Time the training step of a recipe, or of your own data with --data, on this machine."""
     from normatch.autoconfig import Plan, choose
     from normatch.data import Reading
-    from normatch.files import must_be_free, write_json
     from normatch.training.bench import bench, describe
     from normatch.training.progress import Lines, decoding
 
     config, given, automatic = _parse_run(BenchOptions, "bench", argv)
-    if given.out:
-        must_be_free(given.out, force=given.force)
     made = Plan(config)
     if automatic:
         # Time the settings that `normatch train` would choose.
         with decoding() as on_decoded, _or_skipped():
             made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
-    config = made.config
-    configs = [config] + ([config.replace(method=given.compare)] if given.compare else [])
-    options = {"repeats": given.repeats, "seconds": given.seconds, "images": given.images, "corpus": made.corpus}
-    reports = [bench(c, **options, progress=Lines(f"{c.name} {c.method}")) for c in configs]
-    if given.out:
-        write_json(given.out, reports)
-    if given.json:
-        print(jsonlib.dumps(reports))
-        return
-    _say("\n".join(map(describe, reports)))
-    if given.compare:
-        ratio = reports[1]["steps_per_second"] / reports[0]["steps_per_second"]
-        _say(f"a step of {config.method} takes {ratio:.2f} times the time of {given.compare}")
+    report = bench(
+        made.config,
+        repeats=given.repeats,
+        seconds=given.seconds,
+        images=given.images,
+        corpus=made.corpus,
+        progress=Lines(f"{config.name} {config.method}"),
+    )
+    _say(jsonlib.dumps(report) if given.json else describe(report))
 
 
 def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":
@@ -366,9 +355,7 @@ class DataOptions:
     data_root: Path | None = None
     """Folder that holds the data sets' files, if it has moved."""
     device: Device = "auto"
-    """Where to compute."""
-    cache: bool = True
-    """Keep decoded images for the next time: see normatch data cache."""
+    cache: Caching = True
 
     @contextlib.contextmanager
     def read(self) -> Iterator[dict[str, Any]]:
@@ -384,7 +371,6 @@ class DataOptions:
 
 DataFlags = Annotated[DataOptions, tyro.conf.arg(name="")]
 AS_TRAINED = DataOptions()
-RunFolder = Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
 Name = Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
 
 
@@ -392,14 +378,12 @@ def _eval(
     run: RunFolder,
     on: Literal["auto", "test", "validation"] = "auto",
     where: DataFlags = AS_TRAINED,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Score a finished run on its held-out images.
 
     Args:
-        run: Folder of the run.
         on: Which images; auto is the test set or, if there is none, the validation images.
-        json: Print one JSON object.
     """
     from normatch.evaluate.held_out import describe, evaluate_run
 
@@ -416,20 +400,17 @@ def _predict(
     batch: int | None = None,
     calibrated: bool = True,
     device: Device = "auto",
-    force: bool = False,
+    force: Force = False,
 ) -> None:
     """Label images with a trained model.
 
     Args:
-        run: Folder of the run.
         inputs: Image files, folders, CSV files that list images, one .npy or .npz file, or - for paths on standard
             input, one per line.
         out: Table to write, a .csv or .parquet file; standard output by default.
         on_bad_image: On an unreadable image, stop without writing --out, or skip it and name it at the end.
         batch: Images that go through the network at once; by default 256, or fewer if they are large.
         calibrated: Divide the logits by the temperature that was fitted on the run's validation images, if it was.
-        device: Where to compute.
-        force: Replace --out if it exists.
     """
     from normatch.evaluate.predict import predict_to
 
@@ -447,18 +428,16 @@ def _suggest(
     sheet: Path | None = None,
     seed: int = 0,
     where: DataFlags = AS_TRAINED,
-    force: bool = False,
+    force: Force = False,
 ) -> None:
     """Suggest what to label next: one image of each cluster that has no label yet, by what a run has learned.
 
     Args:
-        run: Folder of the run.
         labels: How many images to suggest.
         out: Table to write, a .csv or .parquet file; standard output by default. Of files, it is a manifest with labels
             to fill in, for train --labelled.
         sheet: Image file to write: the suggested images under the classes that the run predicts.
         seed: Draws the images to look at if there are more than 20,000, and the first clusters.
-        force: Replace --out and --sheet if they exist.
     """
     from normatch.evaluate.suggest import suggest_to
 
@@ -468,15 +447,13 @@ def _suggest(
 
 
 def _export(
-    run: RunFolder, format: Literal["onnx", "torch"] = "onnx", out: Path | None = None, force: bool = False
+    run: RunFolder, format: Literal["onnx", "torch"] = "onnx", out: Path | None = None, force: Force = False
 ) -> None:
     """Turn a trained model, preprocessing included, into one ONNX or torch file.
 
     Args:
-        run: Folder of the run.
         format: onnx for ONNX runtimes, torch for torch.export.load.
         out: File to write; model.onnx or model.pt2 in the run's folder by default.
-        force: Replace the file if it exists.
     """
     from normatch.evaluate.export import export_run
 
@@ -484,16 +461,11 @@ def _export(
 
 
 def _report(
-    run: RunFolder,
-    out: Path | None = None,
-    where: DataFlags = AS_TRAINED,
-    force: bool = False,
-    json: bool = False,
+    run: RunFolder, out: Path | None = None, where: DataFlags = AS_TRAINED, force: bool = False, json: bool = False
 ) -> None:
     """Write the page of a finished run: accuracy, curves, confusion, calibration, disputed images.
 
     Args:
-        run: Folder of the run.
         out: File to write; RUN/report.html by default.
         force: Replace --out if it exists, or the report of a run whose data cannot be read again.
         json: Print the numbers of the page as one JSON object instead.
@@ -511,29 +483,26 @@ def _report(
         page = write_report(run, out, **how, force=force, tell=tell)
     _say(str(page))
     for step in next_steps(Run.open(run)):
-        tell(f"next: {step.command}")
+        tell(f"next: {step['command']}")
 
 
 def _compare(
     runs: Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]],
     out: Path | None = None,
-    force: bool = False,
-    json: bool = False,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Put finished runs side by side: settings that differ, accuracies, who won on the same images.
 
     Args:
         runs: Folders of the runs; their data is not needed.
         out: HTML page to write as well.
-        force: Replace --out if it exists.
-        json: Print one JSON object.
     """
-    from normatch.config import to_json
     from normatch.report import compare, describe, write_comparison
 
     comparison = compare(runs)
     page = write_comparison(comparison, out, force=force) if out else None
-    _say(jsonlib.dumps(to_json(comparison)) if json else describe(comparison))
+    _say(jsonlib.dumps(comparison) if json else describe(comparison))
     if page and not json:
         _say(f"\n{page}")
 
@@ -554,12 +523,7 @@ def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"
     from normatch.recipes import recipes
     from normatch.text import aligned
 
-    registries: dict[str, Any] = {
-        "methods": methods,
-        "datasets": sources,
-        "backbones": backbones,
-        "recipes": recipes,
-    }
+    registries: dict[str, Any] = {"methods": methods, "datasets": sources, "backbones": backbones, "recipes": recipes}
     rows = [(name, entry.summary) for name, entry in registries[what].items()]
     if json:
         print(jsonlib.dumps([{"name": name, "summary": summary} for name, summary in rows]))
@@ -567,29 +531,27 @@ def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"
         _say("\n".join(aligned(rows)))
 
 
-def _data_get(name: Name, root: Path | None = None) -> None:
+def _data_get(name: Name, root: Root = None) -> None:
     """Download a data set from its own site, check it, and keep it where training looks for it.
 
     Args:
         name: The data set: see `normatch list datasets`.
-        root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
     """
-    from normatch.data import data_root, get, sources
+    from normatch.data import data_root, get
     from normatch.training.progress import downloading
 
-    source = sources.get(name)
     with downloading() as progress:
-        files = get(source, root or data_root(), progress)
+        files = get(name, root or data_root(), progress)
     _say("\n".join(map(str, files)) or f"{name} comes with an installed package: nothing to fetch")
 
 
 def _data_inspect(
     data: Positional[str],
     unlabelled: Path | None = None,
-    root: Path | None = None,
+    root: Root = None,
     sheet: Path | None = None,
-    force: bool = False,
-    cache: bool = True,
+    force: Force = False,
+    cache: Caching = True,
     json: bool = False,
 ) -> None:
     """Count and compare what is in a data set: classes, sizes, unreadable files, duplicates, leaks, conflicts.
@@ -597,10 +559,7 @@ def _data_inspect(
     Args:
         data: A folder of images, a CSV manifest, an .npz file or the name of a data set.
         unlabelled: A folder of more images without labels.
-        root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
         sheet: Image file to write: some images of each class under its name.
-        force: Replace --sheet if it exists.
-        cache: Keep decoded images for the next time: see normatch data cache.
         json: Print one JSON object, with all files and groups.
     """
     from normatch.data import Reading
@@ -619,24 +578,24 @@ def _data_cache(clear: bool = False) -> None:
     Args:
         clear: Delete them all.
     """
-    from normatch.data.images import Cache
+    from normatch.data.cache import Cache
     from normatch.text import counted
 
     cache = Cache()
     held = f"{counted(len(cache.entries()), 'entry', 'entries')}, {cache.size() / 1e6:,.1f} MB: {cache.folder}"
     if clear:
-        cache.clear()
+        cache.keep(0)
     _say(f"deleted {held}" if clear else held)
 
 
 def _reproduce(
     name: Name,
     steps: int | None = None,
-    seeds: tuple[int, ...] = (0, 1, 2),
+    seeds: tuple[int, ...] = (),
     only: tuple[str, ...] = (),
     minutes: float | None = None,
     data: str | None = None,
-    data_root: Path | None = None,
+    data_root: Root = None,
     device: Device = "auto",
     out: Path = Path("runs/reproduce"),
     dry_run: bool = False,
@@ -648,14 +607,12 @@ def _reproduce(
 
     Args:
         name: table1 to table7, figure3 to figure5, controls (that the paper lacks), choices (what it leaves open), fast
-            (the recipe cifar10-40-fast), or all.
+            (the recipe cifar10-40-fast), all, or grid (the runs that settle the main claims, in a fixed order).
         steps: Steps of each run, to which the paper's schedule is scaled down; by default the whole schedule.
-        seeds: Label seeds; every row is trained once with each.
+        seeds: Label seeds; every row is trained once with each. By default 0 1 2; those of the grid are fixed.
         only: Train only the runs whose name contains one of these words.
         minutes: Stop after so many minutes; the same command continues.
         data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
-        data_root: Folder that holds the data sets' files; $NORMATCH_DATA or ~/.cache/normatch by default.
-        device: Where to train.
         out: Folder for the runs, their results as JSON files, and results.md.
         dry_run: Print the runs and what is left of them, and train nothing.
         json: Print one JSON object: the runs and, unless --dry-run, the tables and the runs that failed.
@@ -663,6 +620,8 @@ def _reproduce(
     from normatch.reproduce.grid import plan
     from normatch.reproduce.pages import plain
 
+    if minutes is not None and minutes <= 0:
+        raise UserError(f"minutes is {minutes}: give a number above 0")
     grid = plan(name, steps=steps, seeds=seeds, only=only, data=data, data_root=data_root, device=device, out=out)
     if not json:
         _say(grid.describe())
@@ -680,7 +639,7 @@ def _reproduce(
         print(jsonlib.dumps(grid.to_json() | {"tables": filled, "failed": failed}))
     else:
         _say("\n" + "\n\n".join(map(plain, tables)) + f"\n\n{grid.write_page()}")
-        _say(f"{len(grid.left)} of {len(grid.runs)} runs left")
+        _say(grid.describe_left())
     if failed:
         _say(f"normatch: {len(failed)} of {len(grid.runs)} runs failed: {', '.join(failed)}", sys.stderr)
         raise SystemExit(1)

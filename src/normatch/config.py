@@ -5,11 +5,11 @@ import re
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from normatch.annotations import elements, fits, is_finite, kinds, remedy
+from normatch.annotations import MOST, flat, from_json, must_fit, to_json
 from normatch.augment import AugmentConfig
 from normatch.device import Device
 from normatch.errors import UserError, reason
@@ -17,9 +17,7 @@ from normatch.files import read_sealed
 from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
 
-__all__ = ["Config", "flat", "from_json", "must_be_config", "read_config", "to_json"]
-
-T = TypeVar("T")
+__all__ = ["Config", "flat", "must_be_config", "read_config", "to_json"]
 
 
 @dataclass(frozen=True)
@@ -129,16 +127,15 @@ class Config:
 
     def check(self) -> None:
         """Raise UserError, naming the field, its value and what is allowed, if a value is invalid."""
-        _check_types(self, "")
+        must_fit(self)
         self.settings.check()
         self.augment.check()
-        optim, momentum = self.optim, self.norm_momentum
-        _must("name", repr(self.name), bool(self.name.strip()), "a name, which the run's folder gets")
-        inside = not set("/\\") & set(self.name) and self.name not in (".", "..") and self.name.isprintable()
-        _must("name", repr(self.name), inside, "a name without slashes and control characters; the place is --out")
-        for name in COUNTS:
-            value = getattr(self, name)
-            _must(name, value, value is None or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
+        name, optim, momentum = self.name, self.optim, self.norm_momentum
+        inside = not set("/\\") & set(name) and name.strip() not in ("", ".", "..") and name.isprintable()
+        _must("name", repr(name), inside, "a name without slashes and control characters; the place is --out")
+        for name, value in vars(self).items():  # seed and fold are the only whole numbers that count nothing
+            counts = type(value) is int and name not in ("seed", "fold")
+            _must(name, value, not counts or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
         _must("seed", self.seed, 0 <= self.seed < 2**63, "a whole number from 0 to 2^63 - 1")
         for name, share in (("test_share", self.test_share), ("validation", self.validation)):
             _must(name, share, 0 <= share < 1, "a share from 0 up to, but not including, 1")
@@ -151,6 +148,12 @@ class Config:
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
         alone = self.fold is None or not self.labelled
         _must("fold", self.fold, alone, "either it or labelled: both say which labels are used")
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Config":
+        """The config that ``to_json`` wrote: its method says of which class its settings are."""
+        kind = methods.get(fields.get("method", cls.method)).Settings
+        return from_json(cls, fields | {"settings": from_json(kind, fields.get("settings", {}), "settings.")})
 
     def replace(self, **changes: Any) -> "Config":
         """A copy with some fields changed.
@@ -166,22 +169,6 @@ class Config:
         return dataclasses.replace(self, **changes)
 
 
-COUNTS = (
-    "steps",
-    "epoch",
-    "batch",
-    "ratio",
-    "log_every",
-    "evaluate_every",
-    "checkpoint_every",
-    "image_size",
-    "labels",
-    "threads",
-)
-MOST = 2**31 - 1
-"""The fields that count something, and the largest number of anything: products of two stay within 64 bits."""
-
-
 def must_be_config(config: Any) -> None:
     """Raise UserError unless it is a Config: the place of some data is what one would like to give."""
     if not isinstance(config, Config):
@@ -195,22 +182,14 @@ def read_config(file: Path) -> Config:
     try:
         fields = read_sealed(file)
         written_by = str(fields.pop("normatch", __version__))
-        if _release(written_by) > _release(__version__):
+        written, ours = (tuple(map(int, re.findall(r"\d+", version))) for version in (written_by, __version__))
+        if written > ours:
             raise UserError(f"it was written by normatch {written_by}, this is {__version__}: upgrade to read it")
-        return from_json(Config, fields)
+        return Config.from_json(fields)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
-    except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, OSError, TypeError, ValueError) as error:
         raise UserError(f"{file} cannot be read ({reason(error)}): give the config.json of a run") from error
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparison.
-
-    >>> _release("0.10.1") > _release("0.9"), _release("0.2.0rc1")
-    (True, (0, 2, 0))
-    """
-    return tuple(int(number) for number in re.findall(r"(?:^|\.)(\d+)", version))
 
 
 def _must(name: str, value: object, allowed: bool, remedy: str) -> None:
@@ -234,74 +213,5 @@ def _without_numpy(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(_without_numpy, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        own = {name: _without_numpy(v) for name, v in given.items()}
-        return dataclasses.replace(value, **{name: v for name, v in own.items() if v is not given[name]})
-    return value
-
-
-def _check_types(value: Any, where: str) -> None:
-    """Raise UserError for a field whose value does not have its annotated type, is NaN or infinite, or no choice."""
-    hints = typing.get_type_hints(type(value))
-    for f in dataclasses.fields(value):
-        name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
-        if hint is not Settings and not fits(given, hint):
-            raise UserError(f"{name} is {given!r}: {remedy(hint)}")
-        if dataclasses.is_dataclass(given):
-            _check_types(given, f"{name}.")
-        elif not is_finite(given):
-            raise UserError(f"{name} is {given}: give a finite number")
-        elif isinstance(given, int) and abs(given) > MOST and name != "seed":
-            raise UserError(f"{name} is {given}: give a whole number up to {MOST:,}")
-
-
-def to_json(value: Any) -> Any:
-    """Dataclasses as plain JSON values."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return [to_json(v) for v in value]
-    if isinstance(value, dict):
-        return {name: to_json(v) for name, v in value.items()}
-    return value
-
-
-def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested JSON object as one level of dotted names, as in flags: ``optim.lr``."""
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
-
-
-def from_json(kind: type[T], value: Any, where: str = "") -> T:
-    """The inverse of :func:`to_json`; unknown fields are errors, missing ones take their defaults."""
-    if kind is Config:
-        method = methods.get(value.get("method", "normatch"))
-        value = value | {"settings": from_json(method.Settings, value.get("settings", {}), "settings.")}
-    kinds_of = typing.get_type_hints(kind)
-    hints = {f.name: kinds_of[f.name] for f in dataclasses.fields(typing.cast(type[Any], kind))}
-    unknown = set(value) - set(hints)
-    if unknown:
-        raise UserError(f"unknown field {where}{min(unknown)}: choose from {', '.join(sorted(hints))}")
-    return kind(**{name: _restore(hints[name], v, f"{where}{name}.") for name, v in value.items()})
-
-
-def _restore(hint: Any, value: Any, where: str) -> Any:
-    """The value of a field with this annotation; one of another type is left for the checks of the config."""
-    found = kinds(hint)
-    if value is None or len(found) != 1:
-        return value
-    (hint,) = found
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return from_json(typing.cast(type[Any], hint), value, where)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    kind = typing.get_origin(hint)
-    if kind in (tuple, list) and isinstance(value, list):
-        hints = elements(hint, len(value))
-        if len(hints) == len(value):
-            return kind(_restore(h, v, where) for h, v in zip(hints, value, strict=True))
+        return dataclasses.replace(value, **{name: _without_numpy(v) for name, v in vars(value).items()})
     return value

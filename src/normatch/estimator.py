@@ -1,6 +1,5 @@
 """Estimators with scikit-learn's interface: fit on arrays with −1 for unlabelled, predict, score."""
 
-import abc
 import warnings
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from normatch.annotations import from_json
 from normatch.augment import AugmentConfig
 from normatch.autoconfig import muon_rate
 from normatch.config import Config
@@ -27,15 +27,13 @@ from normatch.data.split import label_counts, skewed
 from normatch.device import Device
 from normatch.errors import UserError
 from normatch.evaluate.predict import Predictor
-from normatch.methods import Settings
-from normatch.methods.fixmatch import FixMatchSettings
-from normatch.methods.normatch import NorMatchSettings
+from normatch.methods import Settings, methods
 from normatch.methods.parts.groups import OptimConfig
-from normatch.nets import suitable_backbone
+from normatch.nets import fitting_backbone
 from normatch.training.job import prepare
 from normatch.training.loop import Loop
 
-__all__ = ["FixMatchClassifier", "NorMatchClassifier"]
+__all__ = ["FixMatchClassifier", "NorMatchClassifier", "SemiSupervisedClassifier"]
 
 EPOCHS = 10
 """Number of epochs into which the steps of a fit are divided; the ramp of the flow's losses counts epochs."""
@@ -45,33 +43,20 @@ IMAGES, VECTORS = {"steps": 256, "ratio": 7}, {"steps": 300, "ratio": 3}
 the steps of images on digits."""
 
 
-def _augment(train: Dataset) -> AugmentConfig:
-    if not train.is_images:
-        return AugmentConfig(mix=0.5, mask=0.5)
-    return AugmentConfig(flip=train.shape[0] == 3)  # grey images are often characters
-
-
 def _as_labels(y: Any) -> NDArray[Any]:
-    """(N,) labels, none of them missing; −1 where the class is not known."""
+    """(N,) labels; UserError if one looks like the mark of an unlabelled sample, but is not the number −1."""
     labels: NDArray[Any] = column_or_1d(y, warn=True)
-    if labels.dtype.kind == "f":
-        _must_be_marked(labels[np.isnan(labels)].tolist())
-        assert_all_finite(labels, input_name="y")
-    if labels.dtype.kind in "UO":
-        _must_be_marked(labels.tolist())
-    return labels
-
-
-def _must_be_marked(labels: list[Any]) -> None:
-    """Raise UserError if some labels look like marks of unlabelled samples, but are not the number −1."""
-    for label in labels:
-        if isinstance(label, str) and (not label.strip() or label.strip().lower() in NO_CLASS):
+    for label in labels.tolist() if labels.dtype.kind in "fUO" else ():
+        if isinstance(label, str) and label.strip().lower() in {"", *NO_CLASS}:
             raise UserError(
                 f"y holds {label!r} among strings, which would be a class: give y as an object array, with the number "
                 f"{UNKNOWN} where the class is not known"
             )
         if _is_missing(label):
             raise UserError(f"y holds {label}: give the number -1 where the class is not known")
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
+    return labels
 
 
 def _is_missing(label: Any) -> bool:
@@ -82,23 +67,43 @@ def _is_missing(label: Any) -> bool:
         return True
 
 
-class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
-    """Base of both estimators; subclasses define the method to train and its settings."""
+class SemiSupervisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Any method by name, on uint8 images (N, H, W[, C]) or on feature vectors (N, D).
 
-    _method: str
+    ``y`` is −1 where the class is not known. Fitted attributes: ``classes_``, ``transduction_`` (the label of each
+    sample, given or predicted), ``n_features_in_``. Run fits in parallel processes, not in threads: these would share
+    torch's random generator.
+
+    Parameters
+    ----------
+    method: one of ``normatch list methods``.
+    settings: those of its settings that differ from their defaults, as ``{"threshold": 0.9}``; None is none. Unless
+        ``alignment`` is among them, it is off where the labels are 3 : 1 or more, which a random draw does not explain.
+    backbone: the network; "auto" picks one that suits the shape of the data.
+    augment: the views; None is crops, RandAugment and cutout for images (flips for colour images only), and noise,
+        mixing and masking for vectors.
+    steps, ratio: as in :class:`normatch.Config`; None is 256 and 7 for images, 300 and 3 for vectors.
+    batch, lr, device: as in :class:`normatch.Config`.
+    muon: Muon's learning rate for convolutions; None is one that suits the steps, 0 is SGD for them too.
+    random_state: seed of labels, weights, batches and views; None and a RandomState draw one.
+    """
 
     def __init__(
         self,
-        backbone: str,
-        augment: AugmentConfig | None,
-        steps: int | None,
-        batch: int,
-        ratio: int | None,
-        lr: float,
-        muon: float | None,
-        random_state: Any,
-        device: Device,
+        method: str = "freematch",
+        settings: dict[str, Any] | None = None,
+        backbone: str = "auto",
+        augment: AugmentConfig | None = None,
+        steps: int | None = None,
+        batch: int = 32,
+        ratio: int | None = None,
+        lr: float = 0.06,
+        muon: float | None = None,
+        random_state: Any = 0,
+        device: Device = "auto",
     ) -> None:
+        self.method = method
+        self.settings = settings
         self.backbone = backbone
         self.augment = augment
         self.steps = steps
@@ -109,11 +114,13 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         self.random_state = random_state
         self.device = device
 
-    @abc.abstractmethod
-    def _settings(self, train: Dataset) -> Settings:
-        """The method's settings, from the constructor's parameters."""
+    def _given_settings(self) -> dict[str, Any]:
+        """The settings that differ from the method's defaults, from the constructor's parameters."""
+        if not isinstance(self.settings, dict | None):
+            raise UserError(f"settings is {self.settings!r}: give a dict of settings of {self.method!r}, or None")
+        return self.settings or {}
 
-    def fit(self, X: Any, y: Any) -> "_Classifier":
+    def fit(self, X: Any, y: Any) -> "SemiSupervisedClassifier":
         """Train on the labelled samples of ``X`` and learn from the others, where ``y`` is −1.
 
         If y has fewer than two classes besides −1, then −1 is taken as a class too and no sample is unlabelled, because
@@ -177,11 +184,17 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(accuracy_score(labels[known], predicted[known], sample_weight=weight))
 
+    def _settings(self, train: Dataset) -> Settings:
+        kind, given = methods.get(self.method).Settings, self._given_settings()
+        if getattr(kind, "alignment", False) and skewed(label_counts(train).values()):
+            given = {"alignment": False} | given
+        return from_json(kind, given, "settings.")
+
     def _config(self, train: Dataset) -> Config:
         defaults = IMAGES if train.is_images else VECTORS
         steps = defaults["steps"] if self.steps is None else self.steps
-        backbone = suitable_backbone(train.shape) if self.backbone == "auto" else self.backbone
-        muon = muon_rate(self._method, backbone, steps) if self.muon is None else self.muon
+        backbone = fitting_backbone(self.backbone, train.shape).name
+        muon = muon_rate(self.method, backbone, steps) if self.muon is None else self.muon
         seed = self.random_state
         if not isinstance(seed, int | np.integer):  # scikit-learn's other two: None and a RandomState
             seed = int(check_random_state(seed).randint(2**31 - 1))
@@ -189,10 +202,10 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             name=type(self).__name__,
             data="arrays",
             labels=None,
-            method=self._method,
+            method=self.method,
             settings=self._settings(train),
             backbone=self.backbone,
-            augment=self.augment or _augment(train),
+            augment=self.augment or self._augment(train),
             steps=steps,
             epoch=max(1, steps // EPOCHS),
             batch=self.batch,
@@ -204,6 +217,12 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
             seed=seed,
             device=self.device,
         )
+
+    def _augment(self, train: Dataset) -> AugmentConfig:
+        views = methods.get(self.method).views
+        if train.is_images:
+            return AugmentConfig(flip=train.shape[0] == 3)  # grey images are often characters
+        return AugmentConfig(mix=0.5, mask=0.5) if "strong" in views.labelled + views.unlabelled else AugmentConfig()
 
     def _inputs(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """uint8 images (N, H, W[, C]) as they are; anything else must be a table of finite numbers (N, D)."""
@@ -223,12 +242,8 @@ class _Classifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc
         return table
 
 
-class NorMatchClassifier(_Classifier):
-    """NorMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D).
-
-    ``y`` is −1 where the class is not known. Fitted attributes: ``classes_``, ``transduction_`` (the label of each
-    sample, given or predicted), ``n_features_in_``. Run fits in parallel processes, not in threads: these would share
-    torch's random generator.
+class NorMatchClassifier(SemiSupervisedClassifier):
+    """NorMatch; otherwise as :class:`SemiSupervisedClassifier`.
 
     Parameters
     ----------
@@ -236,16 +251,7 @@ class NorMatchClassifier(_Classifier):
     disagree: weight of a pseudo-label on which the classifiers disagree: their least confidence ("min") or 0 ("drop").
     alignment: distribution alignment, which makes all classes equally frequent; None is on, unless the labels are
         3 : 1 or more, which a random draw does not explain.
-    backbone: the network; "auto" picks one that suits the shape of the data.
-    augment: the views; None is crops, RandAugment and cutout for images (flips for colour images only), and noise,
-        mixing and masking for vectors.
-    steps, ratio: as in :class:`normatch.Config`; None is 256 and 7 for images, 300 and 3 for vectors.
-    batch, lr, device: as in :class:`normatch.Config`.
-    random_state: seed of labels, weights, batches and views; None and a RandomState draw one.
-    muon: Muon's learning rate for convolutions; None is one that suits the steps, 0 is SGD for them too.
     """
-
-    _method = "normatch"
 
     def __init__(
         self,
@@ -262,28 +268,23 @@ class NorMatchClassifier(_Classifier):
         random_state: Any = 0,
         device: Device = "auto",
     ) -> None:
-        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
+        super().__init__("normatch", None, backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
         self.num_weight = num_weight
         self.disagree = disagree
         self.alignment = alignment
 
-    def _settings(self, train: Dataset) -> Settings:
-        alignment = self.alignment
-        if alignment is None:
-            alignment = not skewed(label_counts(train).values())
-        return NorMatchSettings(num_weight=self.num_weight, disagree=self.disagree, alignment=alignment)
+    def _given_settings(self) -> dict[str, Any]:
+        alignment = {} if self.alignment is None else {"alignment": self.alignment}
+        return {"num_weight": self.num_weight, "disagree": self.disagree} | alignment
 
 
-class FixMatchClassifier(_Classifier):
-    """FixMatch on uint8 images (N, H, W[, C]) or on feature vectors (N, D); otherwise as NorMatchClassifier.
+class FixMatchClassifier(SemiSupervisedClassifier):
+    """FixMatch; otherwise as :class:`SemiSupervisedClassifier`.
 
     Parameters
     ----------
     threshold: least confidence at which a pseudo-label is used.
-    backbone, augment, steps, batch, ratio, lr, muon, random_state, device: as in :class:`NorMatchClassifier`.
     """
-
-    _method = "fixmatch"
 
     def __init__(
         self,
@@ -298,8 +299,8 @@ class FixMatchClassifier(_Classifier):
         random_state: Any = 0,
         device: Device = "auto",
     ) -> None:
-        super().__init__(backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
+        super().__init__("fixmatch", None, backbone, augment, steps, batch, ratio, lr, muon, random_state, device)
         self.threshold = threshold
 
-    def _settings(self, train: Dataset) -> Settings:
-        return FixMatchSettings(threshold=self.threshold)
+    def _given_settings(self) -> dict[str, Any]:
+        return {"threshold": self.threshold}

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from normatch.data import Corpus, load_corpus, sources
-from normatch.data.readers import cifar10, cifar100
-from normatch.data.readers.cifar10 import Cifar, read_cifar
+from normatch.data import Corpus, load_corpus
+from normatch.data.readers.cifar import CIFAR10, CIFAR100, Cifar
 from normatch.data.readers.stl10 import read_stl10
 
 Bytes = NDArray[np.uint8]
@@ -121,31 +120,24 @@ def python2_pickle(value: object) -> bytes:
     return file.getvalue().replace(b"numpy._core", b"numpy.core")
 
 
-def cifar_files(content: Expected, *, binary: bool) -> dict[str, bytes]:
+def cifar(form: Cifar, classes: tuple[str, ...]) -> tuple[Expected, dict[str, bytes]]:
     """Both data sets have the same records, CIFAR-10 in six files, CIFAR-100 in two with coarse labels as well."""
-    ten, names = len(content.classes) == 10, list(content.classes)
-    parts = {f"data_batch_{i + 1}": slice(100 * i, 100 * i + 100) for i in range(5)} if ten else {"train": slice(None)}
-    batches = {name: (content.train[part], content.train_labels[part]) for name, part in parts.items()}
-    batches["test_batch" if ten else "test"] = content.test, content.test_labels
-    if binary:
-        files = {"batches.meta.txt" if ten else "fine_label_names.txt": "\n".join([*names, "", ""]).encode()}
-    else:
-        meta = {"label_names" if ten else "fine_label_names": names, "num_vis": 3072}
-        files = {"batches.meta" if ten else "meta": python2_pickle(meta)}
-    for name, (images, labels) in batches.items():
-        rows = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(len(images), -1)  # red, green, blue
-        if binary:
-            columns = [labels] if ten else [labels // 5, labels]
-            files[f"{name}.bin"] = np.hstack([*(c[:, None].astype(np.uint8) for c in columns), rows]).tobytes()
-        else:
-            both = {"labels": labels} if ten else {"fine_labels": labels, "coarse_labels": labels // 5}
-            files[name] = python2_pickle({"data": rows, **{key: value.tolist() for key, value in both.items()}})
-    return files
+    made = expected(classes, 500, 100, 32, 32, 3)
+    meta = {form.names_key: list(classes), "num_vis": 3072}
+    files, start = {form.meta: python2_pickle(meta)}, 0
+    images, labels = np.concatenate([made.train, made.test]), np.concatenate([made.train_labels, made.test_labels])
+    for name, count in hundredth(form).counts.items():
+        part = slice(start, start + count)
+        rows = np.ascontiguousarray(images[part].transpose(0, 3, 1, 2)).reshape(count, -1)  # red, green, blue
+        own = labels[part].tolist()
+        files[name] = python2_pickle({"data": rows, form.labels_key: own, "coarse_labels": [c // 5 for c in own]})
+        start += count
+    return made, files
 
 
-def hundredth(form: Cifar) -> Callable[[Path], Corpus]:
-    """The reader of a data set that is as the original but for the numbers of records."""
-    return partial(read_cifar, replace(form, counts={name: count // 100 for name, count in form.counts.items()}))
+def hundredth(form: Cifar) -> Cifar:
+    """The form of a data set that is as the original but for the numbers of records."""
+    return replace(form, counts={name: count // 100 for name, count in form.counts.items()})
 
 
 def stl10(unlabelled: int = 0) -> tuple[Expected, dict[str, bytes]]:
@@ -186,7 +178,7 @@ def idx(array: Bytes) -> bytes:
     return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}i", *array.shape) + array.tobytes()
 
 
-def write_idx(folder: Path, *, classes: tuple[str, ...] = DIGITS, packed: bool = True) -> Expected:
+def write_idx(folder: Path, *, classes: tuple[str, ...] = DIGITS) -> Expected:
     made = expected(classes, 30, 20, 28, 28, 1)
     for name, array in (
         ("train-images-idx3-ubyte", made.train[..., 0]),
@@ -194,11 +186,8 @@ def write_idx(folder: Path, *, classes: tuple[str, ...] = DIGITS, packed: bool =
         ("t10k-images-idx3-ubyte", made.test[..., 0]),
         ("t10k-labels-idx1-ubyte", made.test_labels.astype(np.uint8)),
     ):
-        if packed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
-            state_md5(folder / f"{name}.gz")
-        else:
-            (folder / name).write_bytes(idx(array))
+        (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+        state_md5(folder / f"{name}.gz")
     return made
 
 
@@ -219,16 +208,8 @@ def write_mini_imagenet(folder: Path) -> Expected:
 
 def write_folder(folder: Path) -> Expected:
     train, test = random_bytes(7, 40, 30, 3), random_bytes(2, 40, 30, 3)
-    places = [
-        "ape/1.png",
-        "ape/2.PNG",
-        "bee/1.png",
-        "bee/2.webp",
-        "cat/x.png",
-        "unlabeled/1.png",
-        "unlabelled/de/ep.png",
-    ]
-    for place, image in zip(places, train, strict=True):
+    places = "ape/1.png ape/2.PNG bee/1.png bee/2.webp cat/x.png unlabeled/1.png unlabelled/de/ep.png"
+    for place, image in zip(places.split(), train, strict=True):
         save_png(folder / "train" / place, image)
     save_png(folder / "test" / "bee" / "1.png", test[0])
     save_png(folder / "test" / "cat" / "1.png", test[1])
@@ -277,38 +258,31 @@ def both_forms(
         return made
 
     return [
-        Case(f"{id}-packed", lambda at: write(at, partial(pack, at, archive, inside)), read, archive, checked=True),
-        Case(f"{id}-unpacked", lambda at: write(at, partial(unpack, at, inside)), read, f"{inside}/{victim}"),
+        Case(f"{id}:packed", lambda at: write(at, partial(pack, at, archive, inside)), read, archive, checked=True),
+        Case(f"{id}:unpacked", lambda at: write(at, partial(unpack, at, inside)), read, f"{inside}/{victim}"),
     ]
 
 
-def _cifar(classes: tuple[str, ...], *, binary: bool) -> tuple[Expected, dict[str, bytes]]:
-    made = expected(classes, 500, 100, 32, 32, 3)
-    return made, cifar_files(made, binary=binary)
-
-
 def _named(name: str) -> Callable[[Path], Corpus]:
-    return sources.get(name).read
+    return lambda where: load_corpus(name, where)
 
 
-TEN, HUNDRED = hundredth(cifar10.FORM), hundredth(cifar100.FORM)
+def _read_stl10(where: Path) -> Corpus:
+    return read_stl10(where, STL10_COUNTS)
+
+
+TEN, HUNDRED = hundredth(CIFAR10), hundredth(CIFAR100)
 fashion = partial(write_idx, classes=FASHION_NAMES)
 CASES = [
     Case("digits", write_digits, _named("digits")),
-    *both_forms("cifar10:python", "cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1",
-                lambda: _cifar(CIFAR10_NAMES, binary=False), TEN),
-    *both_forms("cifar10:binary", "cifar-10-binary.tar.gz", "cifar-10-batches-bin", "data_batch_1.bin",
-                lambda: _cifar(CIFAR10_NAMES, binary=True), TEN),
-    *both_forms("cifar100:python", "cifar-100-python.tar.gz", "cifar-100-python", "train",
-                lambda: _cifar(CIFAR100_NAMES, binary=False), HUNDRED),
-    *both_forms("cifar100:binary", "cifar-100-binary.tar.gz", "cifar-100-binary", "train.bin",
-                lambda: _cifar(CIFAR100_NAMES, binary=True), HUNDRED),
-    *both_forms("stl10:binary", "stl10_binary.tar.gz", "stl10_binary", "train_X.bin",
-                stl10, lambda where: read_stl10(where, counts=STL10_COUNTS)),
+    *both_forms("cifar10", TEN.archive.name, TEN.folder, "data_batch_1",
+                lambda: cifar(CIFAR10, CIFAR10_NAMES), TEN.read),
+    *both_forms("cifar100", HUNDRED.archive.name, HUNDRED.folder, "train",
+                lambda: cifar(CIFAR100, CIFAR100_NAMES), HUNDRED.read),
+    *both_forms("stl10", "stl10_binary.tar.gz", "stl10_binary", "train_X.bin", stl10, _read_stl10),
     Case("svhn", write_svhn, _named("svhn"), "train_32x32.mat", checked=True),
     Case("mini-imagenet", write_mini_imagenet, _named("mini-imagenet"), "train/n01532829/image_101.JPEG"),
-    Case("mnist:packed", write_idx, _named("mnist"), "t10k-images-idx3-ubyte.gz", checked=True),
-    Case("mnist:unpacked", partial(write_idx, packed=False), _named("mnist"), "train-images-idx3-ubyte"),
+    Case("mnist", write_idx, _named("mnist"), "t10k-images-idx3-ubyte.gz", checked=True),
     Case("fashion-mnist", fashion, _named("fashion-mnist"), "train-labels-idx1-ubyte.gz", checked=True),
     Case("folder", write_folder, lambda where: load_corpus(str(where)), "train/bee/1.png"),
     Case("manifest", write_manifest, lambda where: load_corpus(str(where / "list.csv")), "b/2.png"),

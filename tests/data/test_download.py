@@ -4,13 +4,14 @@ import hashlib
 import http.server
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from normatch.data import Corpus
 from normatch.data.download import get
 from normatch.data.source import Archive, Source, sources
 from normatch.errors import UserError
@@ -85,27 +86,37 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         thread.join()
 
 
-def source(url: str, md5: str | None = MD5, size: int | None = len(CONTENT)) -> Source:
-    def unread(_where: Path) -> object:
-        raise AssertionError("a download does not read")
+@pytest.fixture
+def add(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Defines the data set ``thing``, a file of the server's."""
 
-    return Source("thing", "a thing", 2, (1, 2, 2), unread, "http://home", (Archive(url, "thing.bin", md5, size),))  # type: ignore[arg-type]
+    def add(url: str = "", md5: str | None = MD5, size: int | None = len(CONTENT)) -> None:
+        def read(_where: Path) -> Corpus:
+            raise AssertionError("a download does not read")
+
+        archives = (Archive(url or server.url, md5, size),)
+        monkeypatch.setitem(sources._things, "thing", Source("a thing", 2, (1, 2, 2), read, "http://home", archives))
+
+    sources.names()  # its own come first
+    add()
+    return add
 
 
 def visible(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if not path.name.startswith(".")]
 
 
-def complaint(what: Source, root: Path) -> str:
+def complaint(root: Path, name: str = "thing") -> str:
     with pytest.raises(UserError) as caught:
-        get(what, root)
+        get(name, root)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_whole(server: Server, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("add")
+def test_whole(tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    paths = get(source(server.url), tmp_path / "new", lambda *news: told.append(news))
+    paths = get("thing", tmp_path / "new", lambda *news: told.append(news))
     assert paths == (tmp_path / "new" / "thing" / "thing.bin",)
     assert paths[0].read_bytes() == CONTENT
     assert visible(paths[0].parent) == [paths[0]]
@@ -114,81 +125,85 @@ def test_whole(server: Server, tmp_path: Path) -> None:
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
 
 
+@pytest.mark.usefixtures("add")
 def test_what_is_here_is_checked_and_kept(server: Server, tmp_path: Path) -> None:
-    (path,) = get(source(server.url), tmp_path)
-    get(source(server.url), tmp_path)
+    (path,) = get("thing", tmp_path)
+    get("thing", tmp_path)
     assert len(server.asked) == 1
     path.write_bytes(CONTENT[:-1] + b"?")
-    assert f"{path} has a wrong checksum" in complaint(source(server.url), tmp_path)
+    assert f"{path} has a wrong checksum" in complaint(tmp_path)
     assert path.exists(), "a file of the user's is not ours to delete"
     state_md5(path)
-    assert get(source(server.url), tmp_path) == (path,)
+    assert get("thing", tmp_path) == (path,)
     assert len(server.asked) == 1
 
 
+@pytest.mark.usefixtures("add")
 @pytest.mark.parametrize("ranges", [True, False])
 def test_interrupted_and_resumed(server: Server, tmp_path: Path, ranges: bool) -> None:
     server.cut, server.ranges = 600_000, ranges
-    assert "stopped at 600,000 of 1,000,000 bytes" in complaint(source(server.url), tmp_path)
+    assert "stopped at 600,000 of 1,000,000 bytes" in complaint(tmp_path)
     part = tmp_path / "thing" / "thing.bin.part"
     assert part.read_bytes() == CONTENT[:600_000]
     assert not (tmp_path / "thing" / "thing.bin").exists()
     server.cut = None
     told: list[int] = []
-    (path,) = get(source(server.url), tmp_path, lambda _name, done, _total: told.append(done))
+    (path,) = get("thing", tmp_path, lambda _name, done, _total: told.append(done))
     assert path.read_bytes() == CONTENT
     assert not part.exists()
     assert server.asked == [None, "bytes=600000-"]
     assert told[0] == (600_000 if ranges else 0)
 
 
+@pytest.mark.usefixtures("add")
 @pytest.mark.parametrize("extra", [b"", b"too long"])
-def test_a_part_that_is_complete_or_longer_than_the_file(server: Server, tmp_path: Path, extra: bytes) -> None:
+def test_a_part_that_is_complete_or_longer_than_the_file(tmp_path: Path, extra: bytes) -> None:
     part = tmp_path / "thing" / "thing.bin.part"
     part.parent.mkdir()
     part.write_bytes(CONTENT + extra)
     if extra:
-        assert "it was deleted: try again" in complaint(source(server.url), tmp_path)
-    assert get(source(server.url), tmp_path)[0].read_bytes() == CONTENT
+        assert "it was deleted: try again" in complaint(tmp_path)
+    assert get("thing", tmp_path)[0].read_bytes() == CONTENT
 
 
-def test_wrong_checksum(server: Server, tmp_path: Path) -> None:
-    message = complaint(source(server.url, md5="0" * 32), tmp_path)
-    assert f"{server.url} has a wrong checksum" in message
+def test_content_that_is_not_the_published_one_is_deleted(
+    server: Server, add: Callable[..., None], tmp_path: Path
+) -> None:
+    add(md5="0" * 32)
+    assert f"{server.url} has a wrong checksum" in complaint(tmp_path)
+    assert visible(tmp_path / "thing") == []
+    add(size=700_000)
+    assert f"{server.url} sends more than the 700,000 bytes that are published" in complaint(tmp_path)
     assert visible(tmp_path / "thing") == []
 
 
-def test_no_more_is_taken_than_is_published(server: Server, tmp_path: Path) -> None:
-    message = complaint(source(server.url, size=700_000), tmp_path)
-    assert f"{server.url} sends more than the 700,000 bytes that are published" in message
-    assert visible(tmp_path / "thing") == []
-
-
-def test_nothing_is_published_about_the_file(server: Server, tmp_path: Path) -> None:
+def test_nothing_is_published_about_the_file(server: Server, add: Callable[..., None], tmp_path: Path) -> None:
     server.length = None
-    (path,) = get(source(server.url, md5=None, size=None), tmp_path)
-    assert path.read_bytes() == CONTENT
+    add(md5=None, size=None)
+    assert get("thing", tmp_path)[0].read_bytes() == CONTENT
 
 
-def test_an_address_that_is_none(tmp_path: Path) -> None:
-    assert "cannot download http://[: " in complaint(source("http://["), tmp_path)
-    assert "cannot download nothing://x: unknown url type: nothing; try" in complaint(source("nothing://x"), tmp_path)
-
-
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_addresses_that_lead_nowhere(server: Server, add: Callable[..., None], tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/thing"
-        assert f"cannot download {url}: Connection refused; try again" in complaint(source(url), tmp_path)
+        for url, why in {
+            "http://[": "",
+            "nothing://x": "unknown url type: nothing; try",
+            f"http://127.0.0.1:{unused.getsockname()[1]}/thing": "Connection refused; try again",
+            server.url.replace("thing", "other"): "HTTP status 404 (Not Found); try again, or fetch it by hand",
+        }.items():
+            add(url)
+            assert f"cannot download {url}: {why}" in complaint(tmp_path)
 
 
+@pytest.mark.usefixtures("add")
 def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
     server.go_on = threading.Event()
     with ThreadPoolExecutor(1) as first:
-        fetched = first.submit(get, source(server.url), tmp_path)
+        fetched = first.submit(get, "thing", tmp_path)
         try:
             assert server.began.wait(20)
-            message = complaint(source(server.url), tmp_path)
+            message = complaint(tmp_path)
         finally:
             server.go_on.set()
         (path,) = fetched.result()
@@ -197,27 +212,16 @@ def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
     assert len(server.asked) == 1
 
 
-def test_not_found(server: Server, tmp_path: Path) -> None:
-    url = server.url.replace("thing", "other")
-    message = complaint(source(url), tmp_path)
-    assert f"cannot download {url}: HTTP status 404" in message
-    assert f"fetch it by hand and put it in {tmp_path / 'thing'}" in message
-
-
-def test_nothing_to_download(tmp_path: Path) -> None:
-    assert get(sources.get("digits"), tmp_path) == ()
-    assert "see https://github.com/ahmetius/LP-DeepSSL" in complaint(sources.get("mini-imagenet"), tmp_path)
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("add")
+def test_nothing_to_download_and_nowhere_to_put_it(tmp_path: Path) -> None:
+    assert get("digits", tmp_path) == ()
+    assert "see https://github.com/ahmetius/LP-DeepSSL" in complaint(tmp_path, "mini-imagenet")
     (tmp_path / "file").write_text("")
-    assert "cannot make the folder" in complaint(source("http://127.0.0.1:9/thing.bin"), tmp_path / "file")
+    assert "cannot make the folder" in complaint(tmp_path / "file")
 
 
-@pytest.mark.parametrize("name", sources.names())
-def test_every_archive_says_what_it_is(name: str) -> None:
-    for archive in sources.get(name).archives:
-        assert archive.url.endswith(f"/{archive.name}")
+def test_every_archive_says_what_it_is() -> None:
+    for archive in (archive for name in sources.names() for archive in sources.get(name).archives):
+        assert archive.size
         assert archive.md5 is not None
         assert len(archive.md5) == 32
-        assert archive.size

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from normatch.cli import main
-from normatch.data.images import sheet as sheets
+from normatch.data import sheet as sheets
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
-from tests.data.images.test_facts import crops, recompressed
+from tests.data.test_alike import crops, recompressed
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +43,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def members(groups: list[list[dict[str, str]]]) -> list[set[str]]:
-    return [{"/".join(Path(member["item"]).parts[-3:]) for member in group} for group in groups]
+    return [{"/".join(Path(member["sample"]).parts[-3:]) for member in group} for group in groups]
 
 
-def test_counts_sizes_and_modes(folder: Path) -> None:
+def test_what_is_there_and_what_is_wrong(folder: Path) -> None:
     report = inspect(str(folder))
-    assert (report["items"], report["labelled"], report["unlabelled"], report["test"]) == (20, 10, 5, 5)
+    assert (report["samples"], report["labelled"], report["unlabelled"], report["test"]) == (20, 10, 5, 5)
     assert report["classes"] == [{"name": "cat", "train": 7, "test": 4}, {"name": "dog", "train": 3, "test": 1}]
     assert report["sizes"] == {"smallest": [100, 100], "largest": [100, 100], "median_side": 100.0}
     assert report["modes"] == {"RGB": 14, "RGBA": 4, "L": 2}
     assert report["imbalance"] == 7 / 3
     assert sorted(Path(line.split(": ")[0]).name for line in report["unreadable"]) == ["empty.jpg", "page.jpg"]
-
-
-def test_duplicates_conflicts_and_leaks(folder: Path) -> None:
-    report = inspect(str(folder))
     copy, wrong = {"train/cat/0.png", "train/cat/copy.bmp"}, {"train/cat/1.png", "train/dog/mislabelled.png"}
     leak = {"train/cat/2.png", "test/cat/leak.png"}
     near_leak, near = {"train/cat/3.png", "test/dog/near.png"}, {"train/unlabeled/9.png", "train/unlabeled/near.png"}
@@ -66,10 +62,7 @@ def test_duplicates_conflicts_and_leaks(folder: Path) -> None:
     assert members(report["leaks"]) == [leak]
     assert members(report["near_duplicates"]) == [near_leak, near]
     assert members(report["near_leaks"]) == members(report["near_label_conflicts"]) == [near_leak]
-
-
-def test_text_names_what_is_wrong(folder: Path) -> None:
-    text = describe(inspect(str(folder)))
+    text = describe(report)
     for part in (
         "20 samples, 10 labelled in 2 classes, 5 unlabelled, 5 test",
         "100×100",
@@ -82,7 +75,6 @@ def test_text_names_what_is_wrong(folder: Path) -> None:
     ):
         assert part in text
     assert text.endswith(f"\nnext: normatch train --data {folder} --on-bad-image skip")
-    assert describe(inspect("digits")).endswith("next: normatch list recipes")
 
 
 def test_names_cannot_steer_a_terminal_or_break_the_sheet(tmp_path: Path) -> None:
@@ -170,13 +162,14 @@ def test_names_on_the_sheet_are_no_boxes(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_other_kinds_of_data(tmp_path: Path) -> None:
     report = inspect("digits")
-    assert (report["items"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})
+    assert (report["samples"], report["labelled"], report["modes"]) == (1797, 1797, {"L": 1797})
     assert "no unlabelled samples" in report["remarks"][0]
+    assert describe(report).endswith("next: normatch list recipes")
     x = np.random.default_rng(0).normal(size=(9, 4))
     x[8] = x[0]
     np.savez(tmp_path / "x.npz", x=x, y=np.array([0] * 7 + [-1, 1]))
     report = inspect(str(tmp_path / "x.npz"))
-    assert [[member["item"] for member in group] for group in report["label_conflicts"]] == [["train[0]", "train[8]"]]
+    assert [[member["sample"] for member in group] for group in report["label_conflicts"]] == [["train[0]", "train[8]"]]
     assert (report["sizes"], report["near_duplicates"]) == (None, [])
     assert "classes are 7.0 : 1" in report["remarks"][0]
     with pytest.raises(UserError, match="feature vectors"):
@@ -196,7 +189,7 @@ def test_a_manifest_and_unlabelled_pictures_elsewhere(folder: Path, tmp_path: Pa
 
 def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "inspect", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["items"] == 20
+    assert json.loads(capsys.readouterr().out)["samples"] == 20
     assert main(["data", "inspect", str(folder), "--no-cache"]) == 0
     assert "look alike" in capsys.readouterr().out
 

@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -19,10 +18,8 @@ from tests.data.original_formats import (
     random_bytes,
     save_png,
     unpack,
-    write_arrays,
     write_folder,
     write_idx,
-    write_manifest,
 )
 from tests.data.test_readers import assert_equal
 
@@ -32,6 +29,11 @@ def complaint(data: str | Path, root: Path | None = None, *, image_size: int | N
         load_corpus(str(data), root, image_size=image_size)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def put(folder: Path, *places: str) -> None:
+    for place in places:
+        save_png(folder / place, random_bytes(9, 9, 3))
 
 
 def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
@@ -45,14 +47,13 @@ def test_named_in_its_own_folder_or_in_the_root(tmp_path: Path) -> None:
 def test_missing_files_are_named_with_folder_and_remedy(tmp_path: Path) -> None:
     message = complaint("cifar10", tmp_path)
     remedy = f"`normatch data get cifar10 --root {tmp_path}`"
-    for part in ("cifar-10-python.tar.gz", str(tmp_path / "cifar10"), remedy):
+    for part in ("cifar-10-python.tar.gz", str(tmp_path), remedy):
         assert part in message
     # Where some are, only the others are asked for.
-    unpack(tmp_path, "cifar-10-batches-bin", {"data_batch_1.bin": b""})
+    unpack(tmp_path, "cifar-10-batches-py", {"data_batch_1": b""})
     message = complaint("cifar10", tmp_path)
-    assert "batches.meta.txt, data_batch_2.bin" in message
-    assert "cifar-10-batches-bin" in message
-    assert remedy in message
+    for part in ("batches.meta, data_batch_2", "cifar-10-batches-py", remedy):
+        assert part in message
     assert "train/<class>/" in complaint("mini-imagenet", tmp_path)
 
 
@@ -66,23 +67,12 @@ def test_neither_name_nor_path(tmp_path: Path) -> None:
     assert "give a folder of images, a .csv file or an .npz file" in complaint(other)
 
 
-def test_paths(tmp_path: Path) -> None:
-    for write, path in ((write_folder, "a"), (write_manifest, "b/list.csv"), (write_arrays, "c/data.npz")):
-        folder = tmp_path / path.split("/")[0]
-        folder.mkdir()
-        expected = write(folder)
-        corpus = load_corpus(str(tmp_path / path))
-        assert_equal(corpus, expected)
-        assert load_corpus(str(tmp_path / path), image_size=16).train.shape == (expected.train.shape[-1], 16, 16)
-
-
 def test_image_size_of_a_named_data_set() -> None:
     corpus = load_corpus("digits", image_size=16)
     assert corpus.train.shape == (1, 16, 16)
     original = load_corpus("digits").train.inputs[7, ..., 0]
     expected = Image.fromarray(original).resize((16, 16), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(corpus.train.inputs[7, ..., 0], np.asarray(expected))
-    assert "image_size is 0" in complaint("digits", image_size=0)
 
 
 # Folders
@@ -100,8 +90,7 @@ def test_image_size_of_a_named_data_set() -> None:
 def test_layouts_of_folders(
     tmp_path: Path, places: str, classes: tuple[str, ...], labels: list[int], tested: list[int] | None
 ) -> None:
-    for place in places.split():
-        save_png(tmp_path / place, random_bytes(9, 9, 3))
+    put(tmp_path, *places.split())
     corpus = load_corpus(str(tmp_path))
     assert (corpus.train.classes, corpus.train.labels.tolist()) == (classes, labels)
     assert (corpus.test.labels.tolist() if corpus.test else None) == tested
@@ -109,13 +98,7 @@ def test_layouts_of_folders(
 
 def test_folders_that_are_wrong(tmp_path: Path) -> None:
     assert "no images in" in complaint(tmp_path)
-    save_png(tmp_path / "unlabeled" / "1.png", random_bytes(9, 9, 3))
-    assert "has no labelled image" in complaint(tmp_path)
-    save_png(tmp_path / "other" / "train" / "ape" / "1.png", random_bytes(9, 9, 3))
-    save_png(tmp_path / "other" / "test" / "bee" / "1.png", random_bytes(9, 9, 3))
-    assert "class 'bee' has test images but no training images" in complaint(tmp_path / "other")
-    shutil.rmtree(tmp_path / "other")
-    save_png(tmp_path / "1.png", random_bytes(9, 9, 3))
+    put(tmp_path, "1.png")
     assert f"{tmp_path / '1.png'} lies in no class folder" in complaint(tmp_path)
     (tmp_path / "1.png").unlink()
     (tmp_path / "ape").mkdir()
@@ -124,13 +107,12 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     for name in ("1.XYZ", "2.xyz", "3"):
         (ape / name).touch()
     assert f"no images in {ape}, only .xyz 2, no suffix 1: put there .bmp," in complaint(tmp_path)
-    save_png(ape / "deep" / "1.png", random_bytes(9, 9, 3))
+    put(ape, "deep/1.png")
     assert f"{ape} has subfolders: move its pictures directly into {ape} or, if it is no class, " in complaint(tmp_path)
 
 
 def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None:
-    save_png(tmp_path / "ape" / "1.png", random_bytes(9, 9, 3))
-    save_png(tmp_path / "bee" / "1.png", random_bytes(9, 9, 3))
+    put(tmp_path, "ape/1.png", "bee/1.png")
     for run in ("runs/first", "old/of/last/year/first", "mine"):
         (tmp_path / run / "checkpoint").mkdir(parents=True)
         for name in ("config.json", "split.json"):
@@ -138,14 +120,14 @@ def test_runs_inside_the_folder_are_not_part_of_the_data(tmp_path: Path) -> None
     assert load_corpus(str(tmp_path)).train.classes == ("ape", "bee")
     assert passed_over(find_listings(str(tmp_path))) == []
     # A folder of pictures stays a class, whatever else is in it.
-    save_png(tmp_path / "mine" / "1.png", random_bytes(9, 9, 3))
+    put(tmp_path, "mine/1.png")
     assert "mine has subfolders" in complaint(tmp_path)
 
 
 def test_unlabelled_pictures_take_the_shape_of_arrays(tmp_path: Path) -> None:
     """Also where they are not square."""
     np.savez(tmp_path / "x.npz", images=random_bytes(4, 6, 9, 3), labels=np.arange(4) % 2)
-    save_png(tmp_path / "more" / "1.png", random_bytes(20, 20, 3))
+    put(tmp_path, "more/1.png")
     train = load_corpus(str(tmp_path / "x.npz"), unlabelled=tmp_path / "more").train
     assert (train.shape, train.labels.tolist()) == ((3, 6, 9), [0, 1, 0, 1, -1])
 
@@ -168,20 +150,19 @@ def test_unreadable_images_can_be_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "has no column 'path'"),
-        ("path,name\na.png,cat\n", "has no column 'label'"),
+        ("", "line 1: no column 'path'"),
+        ("path,name\na.png,cat\n", "line 1: no column 'label'"),
         ("path,label,split\na.png,cat,Val\n", "line 2: the split is 'Val'; give train or test, or leave it empty"),
         ("path,label,split\na.png,cat,train\na.png,cat,test\n", "is listed already on line 2; delete one"),
         ("path,label\na.png,cat\n../{}/a.png,dog\n", "is listed already on line 2; delete one"),
         ("path,label\na.png,cat,dog\n", "line 2: there are more values than columns; quote commas"),
-        ("path,label,split,Split\na.png,cat,,test\n", "has 2 columns 'split': keep one of them"),
-        ("path,label, label\na.png,cat,dog\n", "has 2 columns 'label': keep one of them"),
-        ("path, Fold ,label\na.png,1,cat\n", "has a column 'Fold', which is not read: call it 'split' if it says"),
+        ("path,label,split,Split\na.png,cat,,test\n", "there are 2 columns 'split'; keep one of them"),
+        ("path,label, label\na.png,cat,dog\n", "there are 2 columns 'label'; keep one of them"),
+        ("path, Fold ,label\na.png,1,cat\n", "the column 'Fold' is not read; call it 'split' if it says"),
         ("path,label\n", "lists no images"),
         ("path,label\n\xff\xfe.png,cat\n", "give a CSV file in UTF-8"),
         ("path,label\n,cat\n", "line 2: the path is empty"),
         ("path,label\n\nabsent.png,cat\n", "line 3: no such file"),
-        ("path,label\na.png,\n", "has no labelled image"),
         ('"path" ,label\na.png,cat\n', "line 1: ',' expected after '\"'; check the quotes"),
         ('path,label\na.png,cat\n"b.png,cat\nc.png,dog\n', "line 3: unexpected end of data; check the quotes"),
         ("path,label\na.png, -1\n", "line 2: the label is '-1'; leave it empty if the class is not known, or"),
@@ -190,7 +171,7 @@ def test_unreadable_images_can_be_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> None:
-    save_png(tmp_path / "a.png", random_bytes(9, 9, 3))
+    put(tmp_path, "a.png")
     path = tmp_path / "list.csv"
     path.write_bytes(text.format(tmp_path.name).encode("latin1"))
     message = complaint(path)
@@ -215,8 +196,7 @@ def test_manifests_that_are_wrong(tmp_path: Path, text: str, expected: str) -> N
     ],
 )
 def test_manifests(tmp_path: Path, text: str, classes: str, labels: list[int], tested: list[int]) -> None:
-    for name in ("a", "b", "c", "c, d", "e"):
-        save_png(tmp_path / f"{name}.png", random_bytes(9, 9, 3))
+    put(tmp_path, "a.png", "b.png", "c.png", "c, d.png", "e.png")
     path = tmp_path / "list.csv"
     path.write_text(text)
     corpus = load_corpus(str(path))
@@ -229,18 +209,14 @@ def test_files_of_a_manifest_are_called_by_their_way_from_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("a.png", "lists/b.png", "lists/c.png", "d.png"):
-        save_png(tmp_path / name, random_bytes(8, 8, 3))
+    put(tmp_path, "a.png", "lists/b.png", "lists/c.png", "d.png")
     rows = f"../a.png,cat\nb.png,dog\n{tmp_path / 'lists' / 'c.png'},dog\n{tmp_path / 'd.png'},dog\n"
     Path("lists/list.csv").write_text(f"path,label\n{rows}")
-    for place in ("lists/list.csv", str(tmp_path / "lists" / "list.csv")):
+    for folder, place in ((".", "lists/list.csv"), (".", str(tmp_path / "lists" / "list.csv")), ("lists", "list.csv")):
+        monkeypatch.chdir(folder)
         files = load_corpus(place).train.files
         assert files is not None
         assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
-    monkeypatch.chdir("lists")
-    files = load_corpus("list.csv").train.files
-    assert files is not None
-    assert files.tolist() == ["../a.png", "b.png", "c.png", str(tmp_path / "d.png")]
 
 
 @pytest.mark.parametrize("name", ["list.csv", "data.npz", "a.png", "a.npy"])

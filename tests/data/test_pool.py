@@ -14,19 +14,6 @@ from normatch.seeding import permutation
 from tests.data.original_formats import random_bytes
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images(channels: int) -> None:
-    dataset = Dataset(random_bytes(6, 4, 5, channels), np.arange(6), tuple("abcdef"))
-    pool = Pool(dataset, "cpu")
-    assert len(pool) == 6
-    assert pool.inputs.shape == (6, channels, 4, 5) == (6, *dataset.shape)
-    assert pool.inputs.dtype == torch.uint8
-    assert pool.inputs.is_contiguous()
-    assert pool.labels.dtype == torch.int64
-    index = torch.tensor([5, 0, 0])
-    np.testing.assert_array_equal(pool.gather(index).numpy(), dataset.inputs[index].transpose(0, 3, 1, 2))
-
-
 @pytest.mark.parametrize("kind", [Pool, HostPool])
 def test_labels_are_not_shared_with_the_caller(kind: type[Pool | HostPool]) -> None:
     labels = np.zeros(6, np.int64)
@@ -105,8 +92,3 @@ def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
     for epoch, order in enumerate(drawn):
         assert sorted(order) == list(range(n))
         np.testing.assert_array_equal(order, permutation(n, seed, "stream", "x", epoch))
-
-
-def test_names_and_seeds_draw_differently() -> None:
-    rows = [Stream(100, 10, seed, name).rows(0, 1).tolist() for seed in (0, 1) for name in ("labelled", "unlabelled")]
-    assert len({str(row) for row in rows}) == 4

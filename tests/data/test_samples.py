@@ -1,6 +1,7 @@
 """What is to be predicted arrives in batches, in order, and says what is wrong with it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from normatch.data.images import many
-from normatch.data.images.decode import Form, Header, open_upright
+from normatch.data import images
 from normatch.data.samples import Files, Rows, find_samples
 from normatch.errors import UserError
 from tests.data.original_formats import random_bytes
@@ -40,11 +40,11 @@ def test_no_more_than_two_batches_of_files_are_read_ahead(
 ) -> None:
     opened: list[Path] = []
 
-    def counted(path: Path, form: Form) -> tuple[Image.Image, Header]:
+    def counted(path: Path, form: tuple[int, int, int], read: Any = images._decode) -> Any:
         opened.append(path)
-        return open_upright(path, form)
+        return read(path, form)
 
-    monkeypatch.setattr(many, "open_upright", counted)
+    monkeypatch.setattr(images, "_decode", counted)
     for done, _ in enumerate(Files(pictures * 20, SHAPE).batches(4), 1):
         assert len(opened) <= 4 * (done + 1)
     assert len(opened) == 100
@@ -88,17 +88,17 @@ def test_wrong_arrays_are_named() -> None:
 
 
 def test_places_of_all_kinds(pictures: list[Path], tmp_path: Path) -> None:
-    images = random_bytes(4, 6, 9, 3)
-    np.save(tmp_path / "a.npy", images)
-    np.savez(tmp_path / "a.npz", images=images, labels=np.arange(4))
-    np.savez(tmp_path / "one.npz", images)
-    np.savez(tmp_path / "two.npz", a=images, b=images)
-    np.savez(tmp_path / "keras.npz", x_train=images, x_test=images[:1], y_test=np.arange(1))
-    np.savez(tmp_path / "test.npz", x_test=images, y_test=np.arange(4))
+    rows = random_bytes(4, 6, 9, 3)
+    np.save(tmp_path / "a.npy", rows)
+    np.savez(tmp_path / "a.npz", images=rows, labels=np.arange(4))
+    np.savez(tmp_path / "one.npz", rows)
+    np.savez(tmp_path / "two.npz", a=rows, b=rows)
+    np.savez(tmp_path / "keras.npz", x_train=rows, x_test=rows[:1], y_test=np.arange(1))
+    np.savez(tmp_path / "test.npz", x_test=rows, y_test=np.arange(4))
     for name in ("a.npy", "a.npz", "one.npz", "keras.npz", "test.npz"):
         items = find_samples([tmp_path / name], [], SHAPE)
-        assert (items.column, len(items)) == ("item", 4)
-        np.testing.assert_array_equal(next(items.batches(9))[1], images)
+        assert (items.column, len(items)) == ("sample", 4)
+        np.testing.assert_array_equal(next(items.batches(9))[1], rows)
     folder = pictures[0].parent
     assert len(find_samples([folder, pictures[0]], [], SHAPE)) == 6
     listed = find_samples([Path("-")], [f"{pictures[3]}\n", "\n", f"{pictures[1]}\n"], SHAPE)
@@ -130,7 +130,7 @@ def test_a_csv_file_lists_images(pictures: list[Path]) -> None:
     assert [len(portion[0]) for portion in items.batches(9)] == [1]
     assert "lost.png" in items.skipped[0]
     listing.write_text("file\n1.png\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"has no column 'path': its first line is 'file' and must be path"):
+    with pytest.raises(UserError, match=r"no column 'path'; the first line is 'file' and must be path"):
         find_samples([listing], [], SHAPE)
     listing.write_text("path\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"lists no images: add lines such as cats/1\.png$"):

@@ -1,8 +1,11 @@
-"""The pages: every link leads somewhere, and the code of the how-to pages runs."""
+"""The pages: every link leads somewhere, and the code of the quickstart and the how-to pages runs."""
 
+import csv
+import json
 import re
 import runpy
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from normatch import autoconfig
 from normatch.cli import main
 from normatch.config import Config
-from normatch.data.images import Channels, decode_all
+from normatch.data.images import decode_all
 from normatch.training import diagnostics, train
+from normatch.training.bench import Pace
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
@@ -88,11 +93,35 @@ def test_a_page_can_be_followed(
         assert words in shown
 
 
+def test_every_command_of_the_quickstart_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a smaller folder as mixed as the page's, and as on a machine so slow that few steps fit into the time."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(autoconfig, "LEAST_STEPS", 1)
+    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
+    runpy.run_path(str(ROOT / "benchmarks" / "mixed_pictures.py"))["write_pictures"](Path("pictures"), 400)
+    for line in "".join(code for _, code in blocks("quickstart.md", "sh")).splitlines():
+        verb, *argv = shlex.split(line, comments=True) or [""]
+        if verb == "rm":
+            for path in map(Path, argv):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        elif verb == "normatch":
+            assert main(argv) == 0, f"{line}: {capsys.readouterr().err}"
+    shown = capsys.readouterr()
+    assert "1 × same pixels under two labels" in shown.out
+    assert "3 unreadable images skipped:\n" in shown.out
+    assert json.loads(Path("runs/pictures/result.json").read_text())["evaluated_on"] == "test"
+    with Path("labels.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(list(Path("pictures/train/unlabeled").iterdir())) - 3
+    for made in ("sheet.png", "runs/pictures/report.html", "runs/pictures/model.onnx"):
+        assert Path(made).is_file()
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [(8, 8), (31, 9), (900, 1100)])
-def test_an_exported_model_is_given_what_training_reads(
-    channels: Channels, size: tuple[int, int], tmp_path: Path
-) -> None:
+def test_an_exported_model_is_given_what_training_reads(channels: int, size: tuple[int, int], tmp_path: Path) -> None:
     """By the function of the page on export, which needs no normatch."""
     path, exif = tmp_path / "1.jpg", Image.Exif()
     exif[0x0112] = 6

@@ -89,7 +89,7 @@ def test_the_error_names_what_fits() -> None:
         create_backbone("wrn-28-2", (1, 8, 8))
     with pytest.raises(UserError, match=r"only images .*; choose linear or mlp"):
         create_backbone("resnet-18", (64,))
-    with pytest.raises(UserError, match=r"only feature vectors .*; no backbone takes it: resize the images"):
+    with pytest.raises(UserError, match=r"only feature vectors .*; none takes it: set another image_size"):
         create_backbone("mlp", (3, 4000, 4000))
     with pytest.raises(UserError, match=r"no backbone takes samples of shape \(3, 4, 4\): resize them"):
         suitable_backbone((3, 4, 4))

@@ -103,17 +103,19 @@ def test_weights_that_cannot_be_fetched(stand_in: SimpleNamespace, tiny_config: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_names_and_sizes(stand_in: SimpleNamespace) -> None:
-    with pytest.raises(UserError, match=r"'timm:tinny': timm 1.0 has no such network; did you mean tiny"):
-        create_backbone("timm:tinny", (3, 32, 32))
-    with pytest.raises(UserError, match=r"'timm-scratch:': timm 1.0 has no such network; see timm.list_models"):
-        create_backbone("timm-scratch:", (3, 32, 32))
-    with pytest.raises(UserError, match=r"fixed does not take images of shape .* \(.*\): set image_size to 16"):
-        create_backbone("timm-scratch:fixed", (3, 32, 32))
-    with pytest.raises(UserError, match=r"'timm:tiny' does not take samples of shape \(64,\), only images"):
-        create_backbone("timm:tiny", (64,))
-    with pytest.raises(UserError, match=r"unknown backbone 'tim:tiny'"):
-        create_backbone("tim:tiny", (3, 32, 32))
+@pytest.mark.parametrize(
+    ("name", "shape", "says"),
+    [
+        ("timm:tinny", (3, 32, 32), "'timm:tinny': timm 1.0 has no such network; did you mean tiny"),
+        ("timm-scratch:", (3, 32, 32), "'timm-scratch:': timm 1.0 has no such network; see timm.list_models"),
+        ("timm-scratch:fixed", (3, 32, 32), r"fixed does not take images of .* \(.*\): set image_size to 16"),
+        ("timm:tiny", (64,), r"'timm:tiny' does not take samples of shape \(64,\), only images"),
+        ("tim:tiny", (3, 32, 32), "unknown backbone 'tim:tiny'"),
+    ],
+)
+def test_wrong_names_and_sizes(name: str, shape: tuple[int, ...], says: str, stand_in: SimpleNamespace) -> None:
+    with pytest.raises(UserError, match=says):
+        create_backbone(name, shape)
 
 
 def test_timm_is_not_there_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,10 @@ from normatch.files import read_sealed
 from normatch.methods.normatch import NorMatchSettings
 from normatch.recipes import own
 from normatch.report import numbers_of
-from normatch.report.findings import examine, gather
+from normatch.report.findings import Evidence, Numbers, examine, gather
 from normatch.training import train
 
 Runs = dict[str, Path]
-Numbers = dict[str, dict[str, Any]]
 Edited = Callable[..., Path]
 
 NASTY = ("<b>&bold</b>", 'quo"ted', "x\n\x1b[2J" + "y" * 40)
@@ -48,29 +47,29 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_config: Config) -> Runs:
 
 
 @pytest.fixture(scope="session")
-def numbers(runs: Runs) -> Numbers:
+def numbers(runs: Runs) -> dict[str, Numbers]:
     return {name: numbers_of(path, device="cpu") for name, path in runs.items()}
 
 
 @pytest.fixture
 def edited(runs: Runs, tmp_path: Path) -> Edited:
-    """Copies a run, with other fields in one of its JSON files."""
+    """Copies a run, with other fields in its JSON files."""
 
-    def edit(kind: str, name: str, file: str | None = None, **fields: object) -> Path:
+    def edit(kind: str, name: str, **files: dict[str, object]) -> Path:
         copy = Path(shutil.copytree(runs[kind], tmp_path / name))
-        if file is not None:
-            content = read_sealed(copy / file) | fields
-            (copy / file).write_text(json.dumps(content))
+        for file, fields in files.items():
+            path = copy / f"{file}.json"
+            path.write_text(json.dumps(read_sealed(path) | fields))
         return copy
 
     return edit
 
 
 @pytest.fixture(scope="session")
-def evidence(runs: Runs) -> Any:
+def evidence(runs: Runs) -> Evidence:
     return gather(runs["normatch"], device="cpu")
 
 
-def look(evidence: Any, **changes: Any) -> Any:
+def look(evidence: Evidence, **changes: Any) -> Numbers:
     """Findings of the evidence, with some of it replaced."""
     return examine(dataclasses.replace(evidence, **changes))

@@ -30,10 +30,6 @@ def values(root: ElementTree.Element, tag: str, name: str, class_: str | None = 
     return [float(e.get(name, "nan")) for e in root.iter(tag) if class_ in (None, e.get("class"))]
 
 
-def percents(root: ElementTree.Element) -> list[float]:
-    return [float(str(e.text).rstrip("%")) for e in root.iter("text") if str(e.text).endswith("%")]
-
-
 @given(finite, finite, st.integers(2, 8))
 def test_ticks_are_even_round_and_enclose(a: float, b: float, about: int) -> None:
     low, high = min(a, b), max(a, b)
@@ -61,13 +57,18 @@ def test_lines_break_where_nothing_was_counted() -> None:
     assert "a & b: 0% at step 1, 100% at step 4." in (root.findtext("desc") or "")
 
 
+def must_enclose(root: ElementTree.Element, low: float, high: float) -> None:
+    """Its axis of percentages has the shares low … high, and stays within 0 and 100%."""
+    found = [float(str(e.text).rstrip("%")) for e in root.iter("text") if str(e.text).endswith("%")]
+    assert len(found) > 2
+    assert 0 <= min(found) <= 100 * low + 0.1
+    assert 100 * high - 0.1 <= max(found) <= 100
+
+
 @given(st.floats(0, 1), st.integers(1, 3))
 def test_the_axis_of_a_constant_share_stays_within_0_and_100_percent(share: float, evaluations: int) -> None:
     points = [(float(step), share) for step in range(1, evaluations + 1)]
-    found = percents(parse(line_chart("Accuracy", [Series("test accuracy", points, "blue")], shares=True)))
-    assert len(found) > 2
-    assert 0 <= found[0] <= 100 * share + 0.1
-    assert 100 * share - 0.1 <= found[-1] <= 100
+    must_enclose(parse(line_chart("t", [Series("test accuracy", points, "blue")], shares=True)), share, share)
 
 
 @pytest.mark.parametrize("classes", [2, 17, 41])
@@ -90,14 +91,16 @@ def test_reliability_draws_bars_of_bins_that_have_samples() -> None:
 
 def test_latents_keep_one_scale_for_both_axes() -> None:
     points = [(0.0, 0.0), (10.0, 0.0), (0.0, 4.0)]
-    centres = [*points[:2], *[None] * 10]
-    root = parse(charts.latent_chart(points, [0, 1, 11], [5, 6, 7], centres, points * 4, [1.0] * 12, ["c"] * 12))
+    found = {"points": points, "labels": [0, 1, 11], "samples": [5, 6, 7], "centres": [*points[:2], *[None] * 10]}
+    root = parse(charts.latent_chart(found | {"means": points * 4, "scales": [1.0] * 12}, ["c"] * 12))
     marks = [p.get("transform", "") for p in root.iter("path") if p.get("class") == "point"]
     (ax, ay), (bx, by), (cx, cy) = (map(float, re.findall(r"-?[\d.]+", mark)) for mark in marks)
     assert (bx - ax) / 10 == pytest.approx((ay - cy) / 4, abs=0.05)
     assert (ay, ax) == (by, cx)
     assert values(root, "circle", "r")[0] == pytest.approx((bx - ax) / 10, abs=0.1)
-    parse(charts.latent_chart([(1.0, 1.0)] * 3, [0, 0, 0], [1, 2, 3], [(1.0, 1.0)], [(1.0, 1.0)], [1.0], ["a"]))
+    one = [(1.0, 1.0)]
+    same = {"points": one, "labels": [0], "samples": [1], "centres": one, "means": one, "scales": [1.0]}
+    parse(charts.latent_chart(same, ["a"]))
 
 
 def test_bars_are_as_long_as_their_shares() -> None:
@@ -114,10 +117,7 @@ def test_intervals_enclose_their_dot_within_0_and_100_percent(interval: tuple[fl
     (dot,) = values(root, "circle", "cx")
     ends = [*values(root, "line", "x1", "interval"), *values(root, "line", "x2", "interval")]
     assert (ends[0] + ends[1]) / 2 == pytest.approx(dot, abs=0.1)
-    found = percents(root)
-    assert len(found) > 2
-    assert 0 <= min(found) <= 100 * interval[0]
-    assert 100 * interval[1] <= max(found) <= 100
+    must_enclose(root, *interval)
 
 
 @given(

@@ -22,19 +22,17 @@ def make_result(
     accuracy: float | None = 0.9,
     *,
     steps: int | None = None,
-    stand_in: str | None = None,
     change: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Result:
     """A run of the trial; ``change`` are fields of its config, ``fields`` its own."""
-    config = trial.config(seed, steps, stand_in)
-    name = f"{stand_in or trial.recipe}-{trial.name}-{config.steps}-seed{seed}"
+    config = trial.config(seed, steps)
+    name = f"{trial.recipe}-{trial.name}-{config.steps}-seed{seed}"
     given: dict[str, Any] = {
         "path": Path("elsewhere") / f"{name}.json",
         "config": config.replace(name=name, **(change or {})),
         "failed": None,
         "accuracy": accuracy,
-        "auxiliary": {"weights": None, "products": None},
         "seconds": 1.0,
         "hardware": "an abacus",
         "torch": "2.6",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,24 @@ def test_a_plan_has_each_run_once_by_seed(tmp_path: Path) -> None:
     }
 
 
+def test_the_fixed_grid_keeps_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "open_corpus", lambda config: None)
+    runs = plan("grid", out=tmp_path).runs
+    assert [(run.name.rpartition("-")[0], run.config.seed) for run in runs] == [
+        (f"{trial.recipe}-{trial.name}-{trial.config(seed).steps}", seed) for trial, seed in paper.FIXED_GRID
+    ]
+    assert len(plan("grid", seeds=(0, 1), only=("10-250",), out=tmp_path).runs) == 10
+    with pytest.raises(UserError, match="grid is about its own data"):
+        plan("grid", data="digits", out=tmp_path)
+
+
 def test_a_table_is_filled_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table3", *SHORT, "--out", str(tmp_path)]
     assert main([*command, "--dry-run"]) == 0
     assert re.search(r"digits-40-no-stop-4 +0 +4 +0.7% +0 from step 0", capsys.readouterr().out)
     assert not list(tmp_path.iterdir())
     assert main(command) == 0
-    assert "0 of 2 runs left" in capsys.readouterr().out
+    assert "2 runs, 0 left with 0 steps" in capsys.readouterr().out
     links = re.findall(r"\]\((results/[^)]*)\)", (tmp_path / "results.md").read_text())
     assert len(links) == 2
     assert all((tmp_path / link).is_file() for link in links)
@@ -100,9 +112,17 @@ def test_a_stopped_grid_continues_to_the_same_results(
         (left,) = plan("table3", steps=8, seeds=(0,), data="digits", device="cpu", out=stopped).left
         assert left.steps_done() == 5  # A run that is stopped saves a checkpoint.
         capsys.readouterr()
-        assert main([*command, "--out", str(stopped)]) == 0
-        assert "0 of 2 runs left" in capsys.readouterr().out
-        assert accuracies(stopped) == accuracies(tmp_path / "whole")
+        assert main([*command, "--out", str(stopped), "--dry-run"]) == 0
+        *_, last = capsys.readouterr().out.splitlines()
+        assert last.startswith(
+            "2 runs, 1 left with 3 steps; to continue elsewhere, copy results, runs/digits-40-no-stop"
+        )
+        elsewhere = tmp_path / f"{code}-elsewhere"
+        for folder in last.split(" copy ")[1].split(", "):
+            shutil.copytree(stopped / folder, elsewhere / folder)
+        assert main([*command, "--out", str(elsewhere), "--data-root", str(tmp_path)]) == 0
+        assert "2 runs, 0 left with 0 steps\n" in capsys.readouterr().out
+        assert accuracies(elsewhere) == accuracies(tmp_path / "whole")
 
 
 def test_a_run_that_diverges_is_a_result_and_stops_no_other(
@@ -121,17 +141,18 @@ def test_a_run_that_diverges_is_a_result_and_stops_no_other(
 
 
 def test_a_missing_result_is_written_again_and_a_damaged_one_refused(tmp_path: Path) -> None:
-    planned = plan("figure3", steps=2, seeds=(0,), data="digits", device="cpu", out=tmp_path)
+    one: dict[str, Any] = {"steps": 2, "seeds": (0,), "only": ["40-ncue-num"], "data": "digits", "out": tmp_path}
+    planned = plan("figure3", **one)
     assert planned.train(print) == []
     (file,) = (tmp_path / "results").glob("*.json")
     text = file.read_text()
     file.unlink()
     assert planned.train(print) == []
     assert file.read_text() == text
-    assert (tmp_path / "pictures/figure3-digits-40.svg").is_file()
+    assert (tmp_path / "pictures/figure3.svg").is_file()
     file.write_text(text.replace('"ema": 0.99', '"ema": 0.5'))
     with pytest.raises(UserError, match="is of other settings than a run would have now"):
-        plan("figure3", steps=2, seeds=(0,), data="digits", device="cpu", out=tmp_path)
+        plan("figure3", **one)
     file.write_text(text[:40])
     other = plan("table4", steps=2, seeds=(1,), data="digits", device="cpu", out=tmp_path)
     with pytest.raises(UserError, match=f"{file.name} is no result of a run"):

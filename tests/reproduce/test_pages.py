@@ -76,13 +76,3 @@ def test_figures_show_the_longest_run_and_the_mean_weight(name: str, tmp_path: P
     assert "mean weight τ" in ends
     assert f"({tmp_path.name}/{name}.svg)" in text
     assert ElementTree.parse(tmp_path / f"{name}.svg").getroot().tag.endswith("svg")
-
-
-def test_figure_5_has_the_length_that_most_values_have(tmp_path: Path) -> None:
-    results = [make_result(trial_of("figure5", row), seed, steps=20) for row in (0, 1, 2) for seed in (0, 1)]
-    results.append(make_result(trial_of("figure5", 2)))
-    text = section(Table(STUDIES["figure5"], results), "results", tmp_path)
-    assert "20 steps; a bar reaches" in text
-    drawn = (tmp_path / "figure5.svg").read_text()
-    assert all(f"λ = {weight}<" in drawn for weight in ("0", "1e-7", "1e-6"))
-    assert "λ = 1e-3<" not in drawn

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from normatch.config import Config
 from normatch.errors import UserError
@@ -52,8 +51,6 @@ def test_a_result_is_what_the_run_says_of_itself(run: Run, file: Path) -> None:
     assert fields["schedule"] == {"steps": 22, "whole": 88, "share": 0.25}
     assert fields["labelled"] == run.split.labelled.tolist()
     assert fields["unlabelled"] == len(run.split.unlabelled)
-    weights = {name: w for name, w in load_file(run.path / "model.safetensors").items() if "auxiliary" in name}
-    assert fields["auxiliary"]["weights"] == sum(w.size for w in weights.values())
     result = read_result(file)
     assert (result.accuracy, result.failed, result.torch) == (ended["accuracy"], None, ended["versions"]["torch"])
     for name in ("loss", "test/accuracy", "pseudo/confident"):
@@ -118,15 +115,20 @@ def test_gains_are_paired_by_seed_over_the_first_row() -> None:
     assert gain.paper == pytest.approx(92.78 - 87.77)
     one = Table(STUDIES["table1"], [make_result(base, 0, 0.5), make_result(ncue, 0, 0.6)]).gains()[0]
     assert one.mean == pytest.approx(10)
-    assert one.interval is None
+    assert (one.interval, one.complete) == (None, True)
+    # No seed is dropped: with one that diverged, there is no verdict.
+    results = [make_result(trial, seed, 0.5) for trial in (base, ncue) for seed in (0, 1)]
+    lost = make_result(ncue, 2, None, failed="step 7")
+    assert not Table(STUDIES["table1"], [*results, make_result(base, 2), lost]).gains()[0].complete
 
 
 def test_with_a_stand_in_no_number_is_the_papers(tmp_path: Path) -> None:
-    results = [make_result(trial_of("table3", row), stand_in="digits-40") for row in (0, 1)]
-    found = Table(STUDIES["table3"], results, "digits-40").to_json()
+    study = STUDIES["table3"].on("digits-40")
+    results = [make_result(trial) for trial in study.trials()]
+    found = Table(study, results).to_json()
     assert [cell["paper"] for cell in found["cells"]] == [{}, {}]
     assert [cell["ours"][0]["accuracy"] for cell in found["cells"]] == [[90.0], [90.0]]
-    assert "93.41" not in section(Table(STUDIES["table3"], results, "digits-40"), "results", tmp_path)
+    assert "93.41" not in section(Table(study, results), "results", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,10 @@ def result(config: Config, capture: bool) -> tuple[dict[str, Tensor], Runtime]:
     return loop.step.state(), loop.step.runtime
 
 
-def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
-
-
 @pytest.fixture
 def config(tiny_config: Config) -> Config:
     # Accumulated gradients are state that only backward writes; without a ramp, from the first step on.
     return tiny_config.replace(settings=NorMatchSettings(accumulate_mixture=True, flow_ramp=0))
-
-
-def as_it_is(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
-    return function
 
 
 def fails_late(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
@@ -59,58 +51,32 @@ def fails_late(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
     return failing
 
 
-def test_a_step_that_cannot_be_compiled(
-    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def refuse(work: Callable[[], object]) -> None:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize(
+    ("compile_", "says"),
+    [
+        (fails_late, "the step cannot be compiled (RuntimeError: no such kernel)\n"),
+        (lambda function, **_: function, "the step cannot be captured (RuntimeError: operation not permitted when"),
+    ],
+)
+def test_a_step_that_cannot_be_compiled_or_captured(
+    compile_: Any, says: str, config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected, _ = result(config, capture=False)
     assert capsys.readouterr().err.count("eagerly") == 0
-    monkeypatch.setattr(torch, "compile", fails_late)
-    got, runtime = result(config, capture=True)
-    assert equal(got, expected)
-    said = capsys.readouterr().err
-    assert said.count("steps run eagerly: the step cannot be compiled (RuntimeError: no such kernel)\n") == 1
-    assert "run  compiling the step …" in said
-    assert "capturing" not in said
-    assert "captured" not in runtime.describe()
-
-
-def test_a_step_that_cannot_be_captured(
-    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected, _ = result(config, capture=False)
-    tried = []
-
-    def refuse(work: Callable[[], object]) -> None:
-        tried.append(work)
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(torch, "compile", as_it_is)
+    monkeypatch.setattr(torch, "compile", compile_)
     monkeypatch.setattr(normatch.training.step, "capture", refuse)
     got, runtime = result(config, capture=True)
-    assert equal(got, expected)
-    assert len(tried) == 1
-    assert capsys.readouterr().err.count("eagerly: the step cannot be captured (RuntimeError: operation not perm") == 1
-    assert runtime.eager_because is not None
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # which torch looks at after a break
-def test_a_step_that_is_compiled_in_pieces_says_so(
-    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    compile_, predict = torch.compile, NorMatch.predict
-
-    def in_pieces(self: NorMatch, *given: Any) -> Tensor:
-        torch._dynamo.graph_break()
-        return predict(self, *given)
-
-    torch.compiler.reset()
-    monkeypatch.setattr(NorMatch, "predict", in_pieces)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_(function, backend="eager", dynamic=False))
-    monkeypatch.setattr(normatch.training.step, "capture", lambda work: SimpleNamespace(replay=work))
-    _, runtime = result(config, capture=True)
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
     said = capsys.readouterr().err
-    assert said.count("steps are slower than they could be: compiled in pieces (Call to `torch._dynamo.gr") == 1
-    assert runtime.capture
+    assert "run  compiling the step …" in said
+    assert ("capturing the step …" in said) == (compile_ is not fails_late)
+    assert said.count(f"steps run eagerly: {says}") == said.count("eagerly") == 1
+    assert runtime.eager_because is not None
+    assert "captured" not in runtime.describe()
 
 
 @pytest.fixture
@@ -130,30 +96,40 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     torch.compiler.reset()  # so many would exceed torch's own limit for others
 
 
-def first_step(config: Config) -> None:
-    job = prepare(config)
-    loop = Loop(dataclasses.replace(job, runtime=dataclasses.replace(job.runtime, capture=True)))
-    loop.begin_epoch(0)
-    loop.step.method.train()
-    loop.step()
-
-
 def test_runs_of_one_process_share_code_and_are_all_compiled(
     tiny_config: Config, compiled: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = NorMatchSettings(decide_after=0.6, adaptive=True, flow_dropout="first-epoch")
-    config = tiny_config.replace(settings=settings)
-    first_step(config)
+    config = tiny_config.replace(settings=settings, steps=1)
+    result(config, capture=True)
     before = len(compiled)
-    first_step(config.replace(steps=30, epoch=7, seed=3, labels=20, optim=OptimConfig(lr=0.01)))
+    result(config.replace(steps=2, epoch=7, seed=3, labels=20, optim=OptimConfig(lr=0.01)), capture=True)
     assert len(compiled) == before > 0, "of another length"
     assert "compiled in pieces" not in capsys.readouterr().err
     with torch._dynamo.config.patch(recompile_limit=1):
         for batch in (2, 3, 4):
-            first_step(tiny_config.replace(method="supervised", batch=batch))
+            result(tiny_config.replace(method="supervised", batch=batch, steps=1), capture=True)
     added = len(compiled) - before
     assert added > 0
     assert added % 3 == 0, "of another batch"
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # which torch looks at after a break
+def test_a_step_that_is_compiled_in_pieces_says_so(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict = NorMatch.predict
+
+    def in_pieces(self: NorMatch, *given: Any) -> Tensor:
+        torch._dynamo.graph_break()
+        return predict(self, *given)
+
+    monkeypatch.setattr(NorMatch, "predict", in_pieces)
+    _, runtime = result(config, capture=True)
+    said = capsys.readouterr().err
+    assert said.count("steps are slower than they could be: compiled in pieces (Call to `torch._dynamo.gr") == 1
+    assert runtime.capture
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), torch.OutOfMemoryError("no")])

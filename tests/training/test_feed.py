@@ -113,25 +113,6 @@ def test_what_a_step_was_given_stays_as_it_is() -> None:
     feed.close()
 
 
-def test_no_more_is_read_ahead_than_the_ring_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, full = [], threading.Event()
-    take = Selected.take
-
-    def counted(self: Selected, positions: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
-        take(self, positions, out)
-        taken.append(positions)
-        if len(taken) == SLOTS + 1:
-            full.set()
-
-    monkeypatch.setattr(Selected, "take", counted)
-    feed = HostFeed(HostPool(some_items(20, images=True)), some_draws(20, 2, 3, 2))
-    feed.prepare(0)
-    assert full.wait(10)
-    # The thread now waits for a slot: it is there, and does nothing more.
-    feed.close()
-    assert len(taken) == SLOTS + 1
-
-
 def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     take, taken = Selected.take, []
 
@@ -151,15 +132,14 @@ def test_an_error_in_the_thread_is_raised_by_the_step_that_needs_it(monkeypatch:
     feed.close()
 
 
-def test_the_thread_ends_when_training_stops(tiny_config: Config, tmp_path: Path) -> None:
+def test_the_thread_ends_when_training_stops(tiny_config: Config) -> None:
     class Stopping(Lines):
         def __call__(self, step: int, total: int, record: Record) -> None:
             assert len(reading()) == 1
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        train(tiny_config.replace(pool="host"), tmp_path / "run", progress=Stopping("stops"))
-    assert reading() == []
+        Loop(prepare(tiny_config.replace(pool="host"))).run(progress=Stopping("stops"))
 
 
 def test_a_run_is_the_same_with_either_pool(tiny_config: Config, tmp_path: Path) -> None:

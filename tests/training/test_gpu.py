@@ -21,7 +21,6 @@ from normatch.training import Loop, prepare, train
 from normatch.training.bench import bench
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
-from normatch.training.run import Recorder
 
 # cuBLAS reads it when it starts, which may be before the first deterministic test.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -52,13 +51,14 @@ def noise(train_items: int = 2000, test_items: int = 0) -> Corpus:
     return Corpus("noise", part(train_items), part(test_items) if test_items else None)
 
 
-class Losses(Recorder):
+class Losses(Lines):
     """Keeps the logged losses."""
 
     def __init__(self) -> None:
+        super().__init__("run")
         self.values: list[float] = []
 
-    def write(self, step: int, record: Record) -> None:
+    def __call__(self, step: int, total: int, record: Record) -> None:
         loss = record.get("loss")
         if isinstance(loss, float):
             self.values.append(loss)
@@ -67,11 +67,11 @@ class Losses(Recorder):
 def run(config: Config, corpus: Corpus | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """The logged losses and the last state of a run of all its steps."""
     job = prepare(config, corpus)
-    recorder = Losses()
+    losses = Losses()
     with job.runtime.scope():
         loop = Loop(job)
-        loop.run(recorder)
-    return torch.tensor(recorder.values), {name: value.cpu() for name, value in loop.step.state().items()}
+        loop.run(losses)
+    return torch.tensor(losses.values), {name: value.cpu() for name, value in loop.step.state().items()}
 
 
 @contextmanager
@@ -210,14 +210,14 @@ def test_a_method_that_looks_at_values_runs_eagerly(
     monkeypatch.setattr(FixMatch, "forward", looking)
     config = DIGITS.replace(method="fixmatch", steps=10, log_every=5, precision="float32", deterministic=True)
     job = prepare(config.replace(compile="auto"))
-    recorder = Losses()
+    losses = Losses()
     with job.runtime.scope():
         loop = Loop(job)
-        loop.run(recorder, Lines("run"), None)
+        loop.run(losses)
     assert not loop.step.runtime.capture
     assert "steps run eagerly: the step cannot be" in capsys.readouterr().err
     expected, _ = run(config.replace(compile="off"))
-    torch.testing.assert_close(torch.tensor(recorder.values), expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(torch.tensor(losses.values), expected, rtol=1e-3, atol=0)
     # The next run is captured as if nothing had happened.
     monkeypatch.undo()
     torch._dynamo.reset()

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from normatch.cli import main
 from normatch.config import Config
 from normatch.data import UNKNOWN, Corpus, Dataset
 from normatch.errors import UserError
-from normatch.evaluate.suggest import suggest_to
 from normatch.training import Run, train
 from normatch.training.label_file import read_label_files, with_labels
 
@@ -35,7 +33,7 @@ def test_every_kind_of_file_names_the_same_positions(
     (folder / "lines.txt").write_text("\n".join(map(str, positions)))
     (folder / "one line").write_text(", ".join(map(str, positions)) + "\n")
     with (folder / "table.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("Item", "guess"), *((at, "seven, or one") for at in positions)])
+        csv.writer(file).writerows([("Sample", "guess"), *((at, "seven, or one") for at in positions)])
     for name in ("a.npy", "lines.txt", "one line", "table.csv"):
         assert read_label_files([folder / name], ARRAYS) == dict.fromkeys(sorted(positions.tolist()))
 
@@ -50,12 +48,12 @@ def test_places_count_together_and_each_sample_once(first: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("x.csv", b"item,guess\n3,cat\nfour,dog\n", r"x.csv', which cannot be read \(it has 'four' for a position\)"),
-        ("x.csv", b"item\n\n", "names no sample"),
-        ("x.csv", b"guess,item\ncat\n", "it has '' for a position"),
+        ("x.csv", b"sample,guess\n3,cat\nfour,dog\n", r"x.csv', which cannot be read \(it has 'four' for a position\)"),
+        ("x.csv", b"sample\n\n", "names no sample"),
+        ("x.csv", b"guess,sample\ncat\n", "it has '' for a position"),
         ("x.csv", b"path,label\n1.png,\n", r"x.csv', a table of files, but arrays has none: give positions"),
         ("x.txt", b"", "x.txt names no sample: give whole numbers, one a line"),
-        ("x.txt", b"1\n-2\n", "x.txt has position -2: positions begin with 0"),
+        ("x.txt", b"1\n-2\n", "x.txt has position -2, and positions begin with 0"),
         ("x.txt", b"1.5\n", "it has '1.5' for a position"),
         ("x.txt", b"\xff\xfe", "it is no text"),
         ("x.npy", b"1 2 3", "x.npy', which cannot be read"),
@@ -95,16 +93,6 @@ def test_the_labels_of_a_run_make_the_same_run(first: Run, tiny_config: Config, 
     assert (again.path / "model.safetensors").read_bytes() == (first.path / "model.safetensors").read_bytes()
 
 
-def test_suggestions_are_added_to_the_labels_of_a_run(first: Run, tiny_config: Config, tmp_path: Path) -> None:
-    suggest_to(first.path, 5, tmp_path / "next.csv", None, device="cpu")
-    places = (first.path, tmp_path / "next.csv")
-    labels = len(first.split.labelled) + 5
-    run = train(tiny_config.replace(labelled=places, labels=labels), tmp_path / "second")
-    assert run.result["labels"] == labels
-    assert set(first.split.labelled.tolist()) < set(run.split.labelled.tolist())
-    assert run.config.labelled == places
-
-
 def test_a_run_resumes_without_its_label_file(
     first: Run, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,18 +105,3 @@ def test_a_run_resumes_without_its_label_file(
     assert train(config, "run", resume=True).finished
     with pytest.raises(UserError, match=r"was started with labelled \[.*chosen.npy'\], not \[\]"):
         train(tiny_config, "run", resume=True)
-
-
-def test_a_run_on_other_samples_is_no_label_file(first: Run, tiny_config: Config, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="first, a run on other samples than those of digits here: give a run on"):
-        train(tiny_config.replace(labelled=first.path, seed=1), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("flag", ["--labelled", "--labeled"])
-def test_on_the_command_line(first: Run, tmp_path: Path, flag: str) -> None:
-    (tmp_path / "more.txt").write_text("7")
-    argv = ["train", "digits-40", "--steps", "2", "--epoch", "1", "--batch", "8", "--ratio", "1", "--device", "cpu"]
-    places = [str(first.path), str(tmp_path / "more.txt")]
-    assert main([*argv, "--labels", "41", "--out", str(tmp_path / "run"), flag, *places]) == 0
-    assert 7 in Run.open(tmp_path / "run").split.labelled

@@ -84,9 +84,7 @@ def test_gradients_accumulate_where_asked_and_travel_with_the_state() -> None:
     assert p.grad.tolist() == [1, 1]
     assert optimisers.state()["adamw.gradient.p1"].tolist() == [3, 3]
     assert "adamw.gradient.p0" not in optimisers.state()
-    optimisers.load(
-        {name: tensor.clone() for name, tensor in optimisers.state().items()} | {"adamw.gradient.p1": torch.ones(2)}
-    )
+    optimisers.load(optimisers.state() | {"adamw.gradient.p1": torch.ones(2)})
     assert q.grad is not None
     assert q.grad.tolist() == [1, 1]
 
@@ -101,29 +99,21 @@ def test_a_loaded_state_lies_in_memory_as_its_parameters_do() -> None:
     saved = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in optimisers.state().items()}
     optimisers.load(saved)
     loaded = optimisers.state()
-    assert {
-        name for name, tensor in loaded.items() if tensor.shape == p.shape and tensor.stride() != p.stride()
-    } == set()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in saved.items())
-    assert sum(tensor.shape == p.shape for tensor in loaded.values()) == 4  # momentum, two moments, a gradient
+    strides = [tensor.stride() for tensor in loaded.values() if tensor.shape == p.shape]
+    assert strides == [p.stride()] * 4, "momentum, two moments, a gradient"
+    torch.testing.assert_close(loaded, saved, rtol=0, atol=0)
+
+
+MOMENTUM = "sgd.momentum_buffer.p0"
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (
-            lambda s: s | {"sgd.momentum_buffer.p2": s["sgd.momentum_buffer.p0"]},
-            "no parameter has .*momentum_buffer.p2'",
-        ),
-        (lambda s: s | {"adamw.exp_avg.p0": s["sgd.momentum_buffer.p0"]}, "no parameter has .*'adamw.exp_avg.p0'"),
-        (
-            lambda s: s | {"sgd.momentum_buffer.p0": torch.ones(3)},
-            r"'sgd.momentum_buffer.p0' has shape \(3,\), its parameter \(2,\)",
-        ),
-        (
-            lambda s: {"adamw.exp_avg.p1": s["adamw.exp_avg.p1"]},
-            "the optimiser's state has no 'sgd.momentum_buffer.p0'",
-        ),
+        (lambda s: s | {"sgd.momentum_buffer.p2": s[MOMENTUM]}, "no parameter .*momentum_buffer.p2'"),
+        (lambda s: s | {"adamw.exp_avg.p0": s[MOMENTUM]}, "no parameter .*'adamw.exp_avg.p0'"),
+        (lambda s: s | {MOMENTUM: torch.ones(3)}, rf"no parameter of shape \(3,\) has .*'{MOMENTUM}'"),
+        (lambda s: {"adamw.exp_avg.p1": s["adamw.exp_avg.p1"]}, f"the optimiser's state has no '{MOMENTUM}'"),
     ],
 )
 def test_a_state_of_other_groups_is_named_and_changes_nothing(
@@ -172,11 +162,6 @@ def test_products_of_matrices_change_singular_values_alone(rows: int, columns: i
     np.testing.assert_allclose(made, [by_singular_values(matrix) for matrix in matrices], atol=1e-9)
 
 
-def test_rounds_take_singular_values_near_one() -> None:
-    after = by_rounds(np.linspace(0.005, 1, 10_000))
-    assert 0.68 < after.min() < after.max() < 1.16
-
-
 def test_gradients_may_stop() -> None:
     """Momentum falls by a tenth in each step, until its squares are 0 in float32."""
     one = torch.randn(1, 4, 9, generator=torch.Generator().manual_seed(0))
@@ -220,11 +205,8 @@ def test_steps_follow_the_formula_wherever_weights_lie_in_memory(momentum: float
 def test_a_gradient_of_zeros_or_none_moves_nothing() -> None:
     weights = [nn.Parameter(torch.randn(4, 2, 3, 3)) for _ in range(2)]
     before = [w.detach().clone() for w in weights]
-    optimisers = optimisers_of([Group(weights, "muon", 0.1, 0.0)])
-    optimisers.step(torch.tensor(0))
-    assert all(torch.equal(weight, first) for weight, first in zip(weights, before, strict=True))
     weights[0].grad = torch.zeros_like(weights[0])
-    optimisers.step(torch.tensor(1))
+    optimisers_of([Group(weights, "muon", 0.1, 0.0)]).step(torch.tensor(1))
     torch.testing.assert_close(weights[0].detach(), before[0])
     assert torch.equal(weights[1], before[1])
 

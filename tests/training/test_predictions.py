@@ -23,7 +23,7 @@ def written(path: Path, files: list[str] | None = None) -> Path:
 
 @pytest.mark.parametrize(
     ("files", "heading"),
-    [(["@a", "b,\n", "\udce9", "'-"], "item,file,label,probability,truth"), (None, "item,label,probability,truth")],
+    [(["@a", "b,\n", "\udce9", "'-"], "sample,file,label,probability,truth"), (None, "sample,label,probability,truth")],
 )
 def test_predictions_of_known_class_are_read_back(files: list[str] | None, heading: str, tmp_path: Path) -> None:
     path = written(tmp_path / "table.csv", files)

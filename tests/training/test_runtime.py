@@ -76,17 +76,6 @@ def test_the_callers_switches_are_put_back() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-def test_matrix_products_are_exact_in_a_run_and_as_before_after_it() -> None:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with Runtime.of(Config(device="cpu")).scope():
-            assert torch.get_float32_matmul_precision() == "highest"
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 @pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="torch has no such switch before 2.9")
 def test_a_precision_set_for_one_library_alone_is_put_back() -> None:
     matmul: Any = torch.backends.cuda.matmul

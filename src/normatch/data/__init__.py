@@ -11,7 +11,7 @@ from normatch.data.images import OnBad, Reading
 from normatch.data.load import data_root, load_corpus
 from normatch.data.pool import HostPool, Pool, Stream
 from normatch.data.samples import Files, Rows, Samples, find_samples
-from normatch.data.source import Archive, MissingFiles, Source, pick, sources
+from normatch.data.source import Archive, Source, find, sources
 from normatch.data.split import Split, draw_split, hold_out
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Dataset",
     "Files",
     "HostPool",
-    "MissingFiles",
     "OnBad",
     "Pool",
     "Reading",
@@ -33,11 +32,11 @@ __all__ = [
     "data_root",
     "digest",
     "draw_split",
+    "find",
     "find_images",
     "find_samples",
     "get",
     "hold_out",
     "load_corpus",
-    "pick",
     "sources",
 ]

@@ -29,24 +29,24 @@ def read_arrays(path: Path) -> Corpus:
     uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     with open_npz(path) as file:
         content = {name: file[name] for name in file.files}
+
     found = [next((content[name] for name in names if name in content), None) for names in NAMES]
-    if found[0] is None or found[1] is None or (found[2] is None) != (found[3] is None):
+    inputs, labels, test_inputs, test_labels = found
+    if inputs is None or labels is None or (test_inputs is None) != (test_labels is None):
         raise UserError(
             f"{path} has {', '.join(sorted(content)) or 'nothing'}: it must have 'images' (or 'x', 'x_train') and "
             "'labels' (or 'y', 'y_train'), and 'test_images' and 'test_labels' both or neither"
         )
-    parts = {str(path): (found[0], found[1])}
+    parts = [(inputs, labels)]
     # An empty test set counts as none, so that some samples can be held out instead.
-    if found[2] is not None and found[3] is not None and (found[2].size or found[3].size):
-        parts[f"{path}, its test samples"] = (found[2], found[3])
-    labels = {where: _as_labels(where, given) for where, (_, given) in parts.items()}
-    classes = _classes(path, content.get("classes"), np.concatenate([*labels.values()]))
-    datasets = []
-    for where, (inputs, _) in parts.items():
-        try:
-            datasets.append(Dataset(_as_inputs(inputs), labels[where], classes))
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
+    if test_inputs is not None and test_labels is not None and (test_inputs.size or test_labels.size):
+        parts.append((test_inputs, test_labels))
+    try:
+        numbers = [_as_labels(given) for _, given in parts]
+        classes = _classes(content.get("classes"), np.concatenate(numbers))
+        datasets = [Dataset(_as_inputs(part[0]), own, classes) for part, own in zip(parts, numbers, strict=True)]
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     return Corpus(str(path), datasets[0], datasets[1] if datasets[1:] else None)
 
 
@@ -65,8 +65,6 @@ def find_inputs(path: Path, names: Collection[str]) -> str:
 def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
     """An .npz file of plain arrays, each read when it is asked for; UserError if it cannot be."""
     try:
-        if path.exists() and not path.is_file():
-            raise ValueError("it is no regular file")  # a pipe might never end
         # Opened here, because NumPy does not close a file that it cannot read.
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):
@@ -87,24 +85,22 @@ def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     return inputs[..., None] if inputs.ndim == 3 else inputs
 
 
-def _as_labels(where: str, labels: NDArray[Any]) -> NDArray[np.int64]:
+def _as_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
     # Keras' labels of CIFAR are a column.
     column = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if column.dtype.kind not in "iu" or column.ndim != 1:
         raise UserError(
-            f"{where}: labels are {labels.dtype} of shape {labels.shape}: give one whole number for each input, from 0 "
-            "on, and -1 where the class is not known"
+            f"labels are {labels.dtype} of shape {labels.shape}: give one whole number for each input, from 0 on, and "
+            "-1 where the class is not known"
         )
     return column.astype(np.int64)
 
 
-def _classes(path: Path, names: NDArray[Any] | None, labels: NDArray[np.int64]) -> tuple[str, ...]:
+def _classes(names: NDArray[Any] | None, labels: NDArray[np.int64]) -> tuple[str, ...]:
     if names is not None:
         return tuple(str(name) for name in names.reshape(-1).tolist())
     highest = int(labels.max(initial=-1))
     if highest >= len(labels):
         # These are not class numbers; a name for each of so many classes could exhaust the memory.
-        raise UserError(
-            f"{path}: the highest label is {highest:,} with {len(labels):,} samples: number the classes from 0 on"
-        )
+        raise UserError(f"the highest label is {highest:,} with {len(labels):,} samples: number the classes from 0 on")
     return tuple(str(i) for i in range(highest + 1))

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,31 +14,13 @@ from torch import Tensor
 
 from normatch.errors import UserError
 
-__all__ = [
-    "MISSING",
-    "SETS",
-    "UNKNOWN",
-    "Corpus",
-    "Dataset",
-    "Inputs",
-    "Selected",
-    "digest",
-    "doubtful_names",
-    "pieces",
-]
+__all__ = ["MISSING", "UNKNOWN", "Corpus", "Dataset", "Inputs", "Selected", "digest", "pieces"]
 
 UNKNOWN = -1
 """The label of a sample whose class is not known, as in scikit-learn."""
 
-SETS = ("test", "val", "valid", "validation")
-"""Usual names of a set of pictures to test on, which a class hardly has."""
-
 MISSING = ("nan", "na", "n/a", "null")
 """What other programs write where a value is missing."""
-
-NOTHING = (*MISSING, "none", "unknown", "?")
-"""Names that a class may have, but that more often say that the class is not known."""
-
 
 PIECE = 2**24
 """Bytes that are read at once where all rows are."""
@@ -125,9 +107,10 @@ class Dataset:
     """(N,) each sample's file, relative to the data's folder or else absolute; None if samples are not files."""
 
     def __post_init__(self) -> None:
-        shape = self.inputs.shape
+        shape, n = self.inputs.shape, len(self.inputs)
         images = self.inputs.dtype == np.uint8 and len(shape) == 4 and shape[3] in (1, 3)
         vectors = self.inputs.dtype == np.float32 and len(shape) == 2
+        twice = next((name for name, times in Counter(self.classes).items() if times > 1), None)
         if not (images or vectors):
             raise UserError(
                 f"inputs are {self.inputs.dtype} of shape {shape}: give uint8 images (N, H, W, 1 or 3) "
@@ -135,24 +118,21 @@ class Dataset:
             )
         if vectors and not np.isfinite(np.asarray(self.inputs)).all():
             raise UserError("feature vectors have values that are not finite or overflow float32: fix or remove them")
-        if self.labels.dtype != np.int64 or self.labels.shape != shape[:1]:
+        if self.labels.dtype != np.int64 or self.labels.shape != (n,):
             raise UserError(
-                f"labels are {self.labels.dtype} of shape {self.labels.shape}: give one int64 for each of the "
-                f"{shape[0]} inputs"
+                f"labels are {self.labels.dtype} of shape {self.labels.shape}: give one int64 for each of the {n} "
+                "inputs"
             )
-        twice = [name for name, n in Counter(self.classes).items() if n > 1]
-        if twice:
-            raise UserError(f"classes has {twice[0]!r} twice: give each class a different name")
+        if twice is not None:
+            raise UserError(f"classes has {twice!r} twice: give each class a different name")
         if "" in self.classes:
             # In predictions.csv, no name means that the class is not known.
             raise UserError(f"classes has no name for class {self.classes.index('')}: give it one")
-        if len(self.labels) and not (self.labels.min() >= UNKNOWN and self.labels.max() < len(self.classes)):
+        if n and not (self.labels.min() >= UNKNOWN and self.labels.max() < len(self.classes)):
             raise UserError(
                 f"labels run from {self.labels.min()} to {self.labels.max()}: "
                 f"they must lie between 0 and {len(self.classes) - 1}, or be {UNKNOWN} where unknown"
             )
-        if self.files is not None and self.files.shape != shape[:1]:
-            raise UserError(f"files are of shape {self.files.shape}: give one path for each of the {shape[0]} inputs")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -169,17 +149,11 @@ class Dataset:
         height, width, channels = self.inputs.shape[1:]
         return channels, height, width
 
-    def subset(self, at: NDArray[np.int64]) -> "Dataset":
-        """The samples at the positions ``at``, in that order."""
-        return self._with(self.inputs[at], at)
-
     def view(self, at: NDArray[np.int64]) -> "Dataset":
-        """The same, but images stay where they are, perhaps in a memory-mapped file, and are read when asked for."""
-        return self._with(Selected.of(self.inputs).at(at), at) if self.is_images else self.subset(at)
-
-    def _with(self, inputs: Inputs, at: NDArray[np.int64]) -> "Dataset":
-        files = self.files[at] if self.files is not None else None
-        return Dataset(inputs, self.labels[at], self.classes, files)
+        """The samples at the positions ``at``, in that order. Images stay where they are, perhaps in a memory-mapped
+        file, and are read when asked for."""
+        inputs = Selected.of(self.inputs).at(at) if self.is_images else self.inputs[at]
+        return Dataset(inputs, self.labels[at], self.classes, self.files[at] if self.files is not None else None)
 
 
 @dataclass(frozen=True)
@@ -213,6 +187,11 @@ class Corpus:
             )
 
     @property
+    def parts(self) -> dict[str, Dataset]:
+        """``train`` and, if there is one, ``test``."""
+        return {"train": self.train} | ({"test": self.test} if self.test is not None else {})
+
+    @property
     def labels_of_data(self) -> NDArray[np.int64]:
         """The labels of the training samples without those of label files."""
         labels = self.train.labels.copy()
@@ -232,9 +211,7 @@ def digest(corpus: Corpus) -> str:
     count. CIFAR-10 takes a tenth of a second.
     """
     found = hashlib.sha256()
-    for part in (corpus.train, corpus.test):
-        if part is None:
-            continue
+    for part in corpus.parts.values():
         names = [] if part.files is None else part.files.tolist()
         names = [os.path.basename(name) if os.path.isabs(name) else name for name in names]
         found.update(repr((part.classes, part.inputs.shape, names)).encode(errors="backslashreplace"))
@@ -243,37 +220,3 @@ def digest(corpus: Corpus) -> str:
         for rows in pieces(part.inputs):
             found.update(np.ascontiguousarray(part.inputs[rows]).data)
     return found.hexdigest()
-
-
-def doubtful_names(classes: Iterable[str]) -> list[str]:
-    """Remarks on names that are most likely a mistake: classes that differ only in case or blanks and may be one,
-    classes named like a set of pictures, and classes named as if they were none.
-
-    >>> doubtful_names(["Cat", "dog", "CAT "])
-    ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]
-    >>> doubtful_names(["cat", "dog", "Val"])
-    ["'Val' is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"]
-    >>> doubtful_names(["cat", "dog", "Unknown"])
-    ["'Unknown' is read as a class: if it says that the class is not known, leave these samples without a label"]
-    """
-    groups: dict[str, list[str]] = {}
-    for name in sorted(classes):
-        groups.setdefault("".join(name.split()).casefold(), []).append(name)
-    alike = [
-        f"{', '.join(map(repr, names))} are {len(names)} classes whose names differ only in case or blanks: "
-        "rename them if they are one"
-        for names in groups.values()
-        if len(names) > 1
-    ]
-    doubts = {
-        SETS: "if its pictures are to test on, sort them into test/<class> beside train/<class>",
-        NOTHING: "if it says that the class is not known, leave these samples without a label",
-    }
-    mistaken = [
-        f"{name!r} is read as a class: {doubt}"
-        for names_meant, doubt in doubts.items()
-        for key, names in groups.items()
-        for name in names
-        if key in names_meant
-    ]
-    return alike + mistaken

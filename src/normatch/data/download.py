@@ -7,10 +7,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from normatch.data.source import Archive, Source, md5_of, verify
+from normatch.data.source import Archive, find, md5_of, sources
 from normatch.errors import UserError, reason
+from normatch.files import alone
 
 __all__ = ["DownloadProgress", "get"]
 
@@ -21,36 +20,36 @@ TIMEOUT_S = 30
 CHUNK = 1 << 18
 
 
-def get(source: Source, root: Path, progress: DownloadProgress = lambda *_: None) -> tuple[Path, ...]:
-    """Download the archives of ``source`` to ``root/<name>`` and return their paths; existing ones are only checked."""
-    folder = root / source.name
+def get(name: str, root: Path, progress: DownloadProgress = lambda *_: None) -> tuple[Path, ...]:
+    """Download the archives of a data set to ``root/name`` and return their paths; existing ones are only checked."""
+    source, folder = sources.get(name), root / name
     if not source.archives and not source.embedded:
-        raise UserError(f"{source.name} is not published as a file to download: see {source.home}, put it in {folder}")
+        raise UserError(f"{name} is not published as a file to download: see {source.home}, put it in {folder}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {reason(error)}; choose another root") from error
-    return tuple(_fetch(source.name, archive, folder, progress) for archive in source.archives)
+    return tuple(_fetch(archive, folder, progress) for archive in source.archives)
 
 
-def _fetch(name: str, archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
+def _fetch(archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
     target, part = folder / archive.name, folder / f"{archive.name}.part"
-    try:
-        with FileLock(folder / f".{archive.name}.lock", timeout=0):
-            if target.exists():
-                verify(target, archive, name)
-                progress(archive.name, target.stat().st_size, target.stat().st_size)
-                return target
-            _download(archive, part, progress)
-            if archive.md5 is not None and (actual := md5_of(part)) != archive.md5:
-                part.unlink()
-                raise UserError(
-                    f"{archive.url} has a wrong checksum: the md5 of what came is {actual}, but {archive.md5} is "
-                    f"published; it was deleted: try again, or put the right file in {folder}"
-                )
-            os.replace(part, target)
-    except Timeout:
-        raise UserError(f"{target} is being downloaded by another process: wait for it") from None
+    busy = f"{target} is being downloaded by another process: wait for it"
+    with alone(folder / f".{archive.name}.lock", busy):
+        if target.exists():
+            find(folder, [archive])
+            progress(archive.name, target.stat().st_size, target.stat().st_size)
+            return target
+        _download(archive, part, progress)
+        wrong = None
+        if archive.size is not None and part.stat().st_size > archive.size:
+            wrong = f"sends more than the {archive.size:,} bytes that are published"
+        elif archive.md5 is not None and (actual := md5_of(part)) != archive.md5:
+            wrong = f"has a wrong checksum: the md5 of what came is {actual}, but {archive.md5} is published"
+        if wrong:
+            part.unlink()
+            raise UserError(f"{archive.url} {wrong}; it was deleted: try again, or put the right file in {folder}")
+        os.replace(part, target)
     return target
 
 
@@ -58,7 +57,6 @@ def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
     """Complete the partial file ``part``, resuming at its end if the server supports that."""
     here = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "normatch"} | ({"Range": f"bytes={here}-"} if here else {})
-    by_hand = f"try again, or fetch it by hand and put it in {part.parent}"
     try:
         request = urllib.request.Request(archive.url, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
@@ -71,24 +69,18 @@ def _download(archive: Archive, part: Path, progress: DownloadProgress) -> None:
                     file.write(chunk)
                     done += len(chunk)
                     progress(archive.name, done, total)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is left to send; the checksum decides
-        raise UserError(
-            f"cannot download {archive.url}: HTTP status {error.code} ({error.reason}); {by_hand}"
-        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:  # the last for an address that is none
-        cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        why = reason(cause) if isinstance(cause, BaseException) else cause
+        why = reason(error)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            if here and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # nothing is left to send; the checksum decides
+            why = f"HTTP status {error.code} ({error.reason})"
+        elif isinstance(error, urllib.error.URLError):
+            why = reason(error.reason) if isinstance(error.reason, BaseException) else error.reason
+        by_hand = f"try again, or fetch it by hand and put it in {part.parent}"
         raise UserError(f"cannot download {archive.url}: {why}; {by_hand}") from error
-    if archive.size is not None and done > archive.size:
-        part.unlink()
-        raise UserError(
-            f"{archive.url} sends more than the {archive.size:,} bytes that are published; it was deleted: "
-            f"put the right file in {part.parent}"
-        )
-    if total is not None and done < total:
+    if total is not None and done < min(total, archive.size or total):
         raise UserError(
             f"the download of {archive.url} stopped at {done:,} of {total:,} bytes: run it again to resume it"
         )

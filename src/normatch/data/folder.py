@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.data.cache import Form
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.images import DEFAULT, SIZES, SUFFIXES, Channels, OnBad, Reading, decode_all
+from normatch.data.images import DEFAULT, SIZES, SUFFIXES, OnBad, Reading, decode_all
 from normatch.errors import UserError
 from normatch.text import counted
 
@@ -24,7 +26,6 @@ __all__ = [
     "list_corpus",
     "list_folder",
     "list_unlabelled",
-    "read_listings",
     "say_ignored",
 ]
 
@@ -51,6 +52,10 @@ class Listings:
     """The data's folder, to which the names of files are relative."""
     train: Listing
     test: Listing
+    folds: tuple[NDArray[np.int64], ...] = ()
+    """Predefined labelled subsets, as positions in ``train``."""
+    form: Form | None = None
+    """(H, W, C) of the images, if their authors prescribe it."""
 
     @property
     def paths(self) -> list[Path]:
@@ -61,20 +66,15 @@ class Listings:
     def files(self) -> NDArray[np.object_]:
         """The name of each file: its path relative to the data's folder, as a manifest has it, or else absolute."""
         # Strip both spellings of the folder: a manifest may list absolute paths, while the folder is given as relative.
-        given, whole = (os.path.join(root, "") for root in (self.root, os.path.abspath(self.root)))
-
-        def name(path: Path) -> str:
-            stripped = str(path).removeprefix(given).removeprefix(whole)
-            # Of the folder "." no path begins with its name.
-            inside = stripped != str(path) or (self.root == Path() and not path.is_absolute())
-            return stripped if inside else os.path.abspath(path)
-
-        return np.array([name(path) for path in self.paths], object)
+        given = "" if self.root == Path() else os.path.join(self.root, "")
+        whole = os.path.join(os.path.abspath(self.root), "")
+        return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""
-        more, known = list_unlabelled(where), set(map(os.path.abspath, self.paths))
-        twice = next((path for path, _ in more if os.path.abspath(path) in known), None)
+        more: Listing = [(Path(os.path.abspath(path)), None) for path in list_unlabelled(where)]
+        known = set(map(os.path.abspath, self.paths))
+        twice = next((path for path, _ in more if str(path) in known), None)
         if twice is not None:
             raise UserError(
                 f"unlabelled is {str(where)!r}, but {twice} is in {self.name} already: give a folder of other images"
@@ -82,26 +82,43 @@ class Listings:
         return replace(self, train=self.train + more)
 
     def outline(self) -> Corpus:
-        """The corpus without its images: labels, classes and files, known before any image is read.
+        """The corpus without its images: labels, classes and files, known before any image is read."""
+        n = len(self.paths)
+        return self._corpus(np.zeros((n, 0), np.float32), np.arange(n))
 
-        The classes are those of the training images, sorted by name.
-        """
-        classes = tuple(sorted({label for _, label in self.train if label is not None}))
-        if not classes:
-            raise UserError(f"{self.name} has no labelled image: label a few of each class")
+    def read(
+        self,
+        *,
+        image_size: int | None = None,
+        largest: int = SIZES[-1],
+        on_bad: OnBad = "stop",
+        reading: Reading = DEFAULT,
+    ) -> Corpus:
+        """Decode the images, all to one size."""
+        decoded = decode_all(
+            self.paths,
+            size=image_size or (self.form[:2] if self.form else None),
+            channels=self.form[2] if self.form else None,
+            largest=largest,
+            on_bad=on_bad,
+            reading=reading,
+        )
+        corpus = self._corpus(decoded.images, decoded.kept)
+        return replace(corpus, skipped=tuple(decoded.bad.values()), facts=decoded.facts)
+
+    def _corpus(self, inputs: NDArray[Any], kept: NDArray[np.int64]) -> Corpus:
+        """The corpus of the files at the positions ``kept``; its classes are sorted by name."""
+        named = [label for _, label in self.train + self.test]
+        classes = tuple(sorted({label for label in named if label is not None}))
         numbers: dict[str | None, int] = {None: UNKNOWN} | {label: i for i, label in enumerate(classes)}
-        unknown = next((label for _, label in self.test if label not in numbers), None)
-        if unknown is not None:
-            raise UserError(
-                f"{self.name}: class {unknown!r} has test images but no training images: add some or remove it"
-            )
-        labels = np.array([numbers[label] for _, label in self.train + self.test], np.int64)
-        files, training = self.files, len(self.train)
+        labels = np.array([numbers[label] for label in named], np.int64)[kept]
+        files, training = self.files[kept], int(np.searchsorted(kept, len(self.train)))
         train, test = (
-            Dataset(np.zeros((len(labels[part]), 0), np.float32), labels[part], classes, files[part])
+            Dataset(inputs[part], labels[part], classes, files[part])
             for part in (slice(training), slice(training, None))
         )
-        return Corpus(self.name, train, test if len(test) else None)
+        folds = tuple(np.searchsorted(kept, fold[np.isin(fold, kept)]) for fold in self.folds)
+        return Corpus(self.name, train, test if len(test) else None, folds)
 
 
 def folder_of(data: str) -> Path:
@@ -135,7 +152,7 @@ def list_folder(where: Path) -> Listing:
             continue
         folder = where / name
         subfolders, images = _inside(folder)
-        if not images and _holds_runs(folder):
+        if not images and any(_is_run(place) for place, _, _ in os.walk(folder)):
             # Training inside the data's folder leaves "runs" there, which must not spoil the data for the next use.
             continue
         if subfolders:
@@ -169,43 +186,15 @@ def find_images(places: Iterable[Path]) -> list[Path]:
     return found
 
 
-def list_unlabelled(where: Path) -> Listing:
-    """All images at any depth of a folder, without labels."""
+def list_unlabelled(where: Path) -> list[Path]:
+    """All images at any depth of the folder that is given as ``unlabelled``."""
+    where = where.expanduser()
     if not where.is_dir():
         raise UserError(
             f"unlabelled is {str(where)!r}: no such folder; give a folder of images with --unlabeled, its new place if "
             "it has moved"
         )
-    return [(image, None) for image in find_images([where])]
-
-
-def read_listings(
-    listings: Listings,
-    *,
-    image_size: int | None = None,
-    largest: int = SIZES[-1],
-    channels: Channels | None = None,
-    on_bad: OnBad = "stop",
-    reading: Reading = DEFAULT,
-) -> Corpus:
-    """Decode listed images, all to one size."""
-    outline = listings.outline()
-    decoded = decode_all(
-        listings.paths,
-        size=image_size,
-        channels=channels,
-        largest=largest,
-        on_bad=on_bad,
-        cache=reading.open_cache(),
-        progress=reading.progress,
-    )
-    training = int(np.searchsorted(decoded.kept, len(outline.train)))
-    train = replace(outline.train.subset(decoded.kept[:training]), inputs=decoded.images[:training])
-    test = None
-    if outline.test is not None and training < len(decoded.kept):
-        kept = decoded.kept[training:] - len(outline.train)
-        test = replace(outline.test.subset(kept), inputs=decoded.images[training:])
-    return Corpus(outline.name, train, test, skipped=decoded.bad, facts=decoded.facts)
+    return find_images([where])
 
 
 def find_ignored(folders: Iterable[Path], listed: Iterable[Path] = ()) -> list[str]:
@@ -245,13 +234,8 @@ def _suffixes(files: Collection[str]) -> str:
     return ", ".join([f"{suffix} {n:,}" for suffix, n in counts.most_common(SHOWN)] + more)
 
 
-def _is_run(folder: Path | str) -> bool:
+def _is_run(folder: str) -> bool:
     return all(os.path.isfile(os.path.join(folder, name)) for name in OF_A_RUN)
-
-
-def _holds_runs(folder: Path) -> bool:
-    """Whether ``folder`` is the folder of a run, or has one in it at any depth."""
-    return any(_is_run(place) for place, _, _ in os.walk(folder))
 
 
 def _unlabelled(where: Path) -> Listing:
@@ -263,12 +247,12 @@ def _unlabelled(where: Path) -> Listing:
 
 def _deep_images(where: Path) -> list[Path]:
     """All images at any depth, sorted by path components; links to folders are not followed."""
-    found: list[tuple[str, ...]] = []
+    found: list[Path] = []
     for place, folders, names in os.walk(where):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        parts = Path(place).relative_to(where).parts
-        found += [(*parts, name) for name in names if _is_image(name) and os.path.isfile(os.path.join(place, name))]
-    return [where.joinpath(*parts) for parts in sorted(found)]
+        paths = (Path(place, name) for name in names if _is_image(name))
+        found += [path for path in paths if path.is_file()]
+    return sorted(found, key=lambda path: path.parts)
 
 
 def _is_image(name: str) -> bool:

@@ -1,8 +1,9 @@
 """Inspect a data set: counts, sizes, ignored and unreadable files, duplicates, leaks, label conflicts."""
 
+import os
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import UNKNOWN, Corpus, doubtful_names
-from normatch.data.folder import Listings, say_ignored
-from normatch.data.images import DEFAULT, FACTS, Reading, decode_all, describe_dark, facts_of
-from normatch.data.images.facts import LIKE, NEAR, alike, groups
-from normatch.data.images.sheet import ACROSS, must_be_drawable, write_sheet
+from normatch.data.alike import LIKE, NEAR, alike, groups, looks_of, thumbnails
+from normatch.data.dataset import MISSING, UNKNOWN, Corpus
+from normatch.data.folder import folder_of, say_ignored
+from normatch.data.images import DEEP, DEFAULT, FACTS, Reading
 from normatch.data.load import find_listings, load_corpus, passed_over
+from normatch.data.sheet import ACROSS, must_be_drawable, write_sheet
 from normatch.data.source import sources
 from normatch.data.split import describe_skew, too_few
 from normatch.errors import UserError
 from normatch.text import counted, on_one_line
 
-__all__ = ["describe", "inspect"]
+__all__ = ["describe", "describe_dark", "doubtful_names", "inspect"]
+
+SETS = ("test", "val", "valid", "validation")
+"""Usual names of a set of pictures to test on, which a class hardly has."""
+
+NOTHING = (*MISSING, "none", "unknown", "?")
+"""Names that a class may have, but that more often say that the class is not known."""
+
+DARK, EXAMINED = 64, 200
+"""Of 16-bit images so many are examined. If their thumbnails stay below this level of 256, they use at most 14 bits."""
 
 SHOWN = 5
 """Number of groups or files of each kind that the text names; the JSON names all."""
@@ -39,32 +49,12 @@ GROUPS = {
 
 
 @dataclass(frozen=True)
-class _Samples:
-    """All samples that could be read: those to train on first, then those to test on."""
-
-    places: Sequence[str]
-    labels: Sequence[str | None]
-    testing: NDArray[np.bool_]
-    inputs: NDArray[Any]
-    """Those of the training samples; of files, of the others too."""
-    facts: NDArray[Any]
-    bad: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    """All classes that a run would have, also those of which no sample is there."""
-
-    def at(self, group: list[int]) -> list[dict[str, Any]]:
-        return [
-            {"item": self.places[i], "label": self.labels[i], "set": "test" if self.testing[i] else "train"}
-            for i in group
-        ]
-
-    def conflict(self, group: list[int]) -> bool:
-        """Whether the group has two labels."""
-        return len({self.labels[i] for i in group} - {None}) > 1
-
-    def leak(self, group: list[int]) -> bool:
-        """Whether the group has samples to train on and to test on."""
-        return len(set(self.testing[group].tolist())) > 1
+class _Sample:
+    sample: str
+    """Its file, or its position."""
+    label: str | None
+    set: str
+    """``train`` or ``test``."""
 
 
 def inspect(
@@ -78,29 +68,27 @@ def inspect(
 ) -> dict[str, Any]:
     """Report on a folder, a CSV manifest, an ``.npz`` or a named data set; ``sheet`` is a contact sheet to write.
 
-    Two images are duplicates if their pixels are equal, and near duplicates if they look alike
-    (:func:`normatch.data.images.facts.alike`). Nothing is changed, except that ``force`` replaces a sheet that exists,
+    Two images are duplicates if their pixels are equal as training would read them, and near duplicates if they look
+    alike (:func:`normatch.data.alike.alike`). Nothing is changed, except that ``force`` replaces a sheet that exists,
     and unreadable files are only listed.
     """
     if sheet is not None:
         must_be_drawable(sheet, force=force)
-    listings = find_listings(data, "skip", unlabelled)
-    if listings is None:
-        samples = _from_corpus(load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading))
-    else:
-        samples = _from_files(listings, reading)
+    ignored = passed_over(find_listings(data, "skip", unlabelled), unlabelled)
+    corpus = load_corpus(data, root, unlabelled=unlabelled, on_bad="skip", reading=reading)
+    samples = _samples(corpus)
     if sheet is not None:
-        if samples.inputs.ndim != 4:
+        if not corpus.train.is_images:
             raise UserError(f"sheet is {str(sheet)!r}, but {data} holds feature vectors: leave it out")
-        write_sheet(sheet, _rows(samples))
-    report = {"data": data} | _report(samples) | {"ignored": passed_over(listings, unlabelled)}
+        write_sheet(sheet, _rows(corpus, samples))
+    report = {"data": data} | _report(corpus, samples) | {"ignored": ignored}
     return report | {"next": _next(report, unlabelled)}
 
 
 def describe(report: dict[str, Any]) -> str:
     """The report as text: what there is, what may be wrong, and the next command."""
     lines = [
-        f"{report['data']}: {counted(report['items'], 'sample')}, {report['labelled']:,} labelled in "
+        f"{report['data']}: {counted(report['samples'], 'sample')}, {report['labelled']:,} labelled in "
         f"{counted(len(report['classes']), 'class', 'classes')}, {report['unlabelled']:,} unlabelled, "
         f"{report['test']:,} test"
     ]
@@ -124,6 +112,49 @@ def describe(report: dict[str, Any]) -> str:
     return "\n".join(map(on_one_line, [*lines, f"next: {report['next']}"]))
 
 
+def doubtful_names(classes: Iterable[str]) -> list[str]:
+    """Remarks on names that are most likely a mistake: classes that differ only in case or blanks and may be one,
+    classes named like a set of pictures, and classes named as if they were none.
+
+    >>> doubtful_names(["Cat", "dog", "CAT "])
+    ["'CAT ', 'Cat' are 2 classes whose names differ only in case or blanks: rename them if they are one"]
+    >>> doubtful_names(["cat", "dog", "Val"])
+    ["'Val' is read as a class: if its pictures are to test on, sort them into test/<class> beside train/<class>"]
+    >>> doubtful_names(["cat", "dog", "Unknown"])
+    ["'Unknown' is read as a class: if it says that the class is not known, leave these samples without a label"]
+    """
+    spelt: dict[str, list[str]] = {}
+    for name in sorted(classes):
+        spelt.setdefault("".join(name.split()).casefold(), []).append(name)
+    remarks = [
+        f"{', '.join(map(repr, names))} are {len(names)} classes whose names differ only in case or blanks: "
+        "rename them if they are one"
+        for names in spelt.values()
+        if len(names) > 1
+    ]
+    for meant, remedy in (
+        (SETS, "if its pictures are to test on, sort them into test/<class> beside train/<class>"),
+        (NOTHING, "if it says that the class is not known, leave these samples without a label"),
+    ):
+        remarks += [f"{name!r} is read as a class: {remedy}" for key in meant for name in spelt.get(key, ())]
+    return remarks
+
+
+def describe_dark(corpus: Corpus) -> str | None:
+    """A remark on deep grey images that use only the darkest of their levels, as cameras of 10, 12 or 14 bits write
+    them; None if there are none."""
+    if corpus.facts is None:
+        return None
+    deep = np.flatnonzero(np.isin(corpus.facts["mode"][: len(corpus.train)], list(DEEP)))
+    brightest = int(thumbnails(corpus.train.inputs[deep[:: len(deep) // EXAMINED + 1]]).max(initial=0))
+    if not len(deep) or brightest >= DARK:
+        return None
+    return (
+        f"nearly black (level {brightest} of 255 at most): {counted(len(deep), 'picture')} of 16 or 32 bits; if fewer "
+        "bits are in use, scale the values up to 65,535"
+    )
+
+
 def _next(report: dict[str, Any], unlabelled: Path | None) -> str:
     """The command to run next."""
     if report["data"] in sources:
@@ -136,80 +167,58 @@ def _next(report: dict[str, Any], unlabelled: Path | None) -> str:
     return shlex.join([*words, *(["--on-bad-image", "skip"] if report["unreadable"] else [])])
 
 
-def _from_files(listings: Listings, reading: Reading) -> _Samples:
-    listed = listings.train + listings.test
-    decoded = decode_all(listings.paths, on_bad="skip", cache=reading.open_cache(), progress=reading.progress)
-    kept = decoded.kept.tolist()
-    return _Samples(
-        [str(listed[i][0]) for i in kept],
-        [listed[i][1] for i in kept],
-        decoded.kept >= len(listings.train),
-        decoded.images,
-        decoded.facts,
-        decoded.bad,
-    )
-
-
-def _from_corpus(corpus: Corpus) -> _Samples:
-    parts = {"train": corpus.train} | ({"test": corpus.test} if corpus.test is not None else {})
-    classes = corpus.train.classes
-    return _Samples(
-        [f"{name}[{i}]" for name, part in parts.items() for i in range(len(part))],
-        [None if label == UNKNOWN else classes[label] for part in parts.values() for label in part.labels.tolist()],
-        np.concatenate([np.full(len(part), name == "test") for name, part in parts.items()]),
-        np.asarray(corpus.train.inputs),
-        np.concatenate([_facts(np.asarray(part.inputs)) for part in parts.values()]),
-        corpus.skipped,
-        classes,
-    )
-
-
-def _facts(inputs: NDArray[Any]) -> NDArray[Any]:
-    """Facts of samples in arrays; of feature vectors only a hash of the values, as ``pixels``."""
-    if inputs.ndim == 2:
-        facts = np.zeros(len(inputs), FACTS)
-        facts["pixels"] = [hash(row.tobytes()) & (1 << 64) - 1 for row in inputs]
-        return facts
-    from PIL import Image
-
-    mode = "L" if inputs.shape[3] == 1 else "RGB"
-    flat = inputs[..., 0] if mode == "L" else inputs
-    header = inputs.shape[2], inputs.shape[1], mode
-    return np.array([facts_of(Image.fromarray(image), header) for image in flat], FACTS)
-
-
-def _report(samples: _Samples) -> dict[str, Any]:
-    train = Counter(label for label, test in zip(samples.labels, samples.testing, strict=True) if not test)
-    test = Counter(label for label, test in zip(samples.labels, samples.testing, strict=True) if test)
-    unlabelled = train.pop(None, 0)
-    names = sorted(name for name in {*train, *test, *samples.classes} if name is not None)
-    facts = samples.facts
-    same = groups(facts["pixels"])
-    # Copies of one image alone are in ``same``.
-    near = [
-        group for group in alike(facts["look"], facts["thumbnail"]) if len(set(facts["pixels"][group].tolist())) > 1
+def _samples(corpus: Corpus) -> list[_Sample]:
+    """Those to train on first, then those to test on."""
+    classes, folder = corpus.train.classes, folder_of(corpus.name)
+    return [
+        _Sample(
+            f"{name}[{i}]" if part.files is None else os.path.join(folder, part.files[i]),
+            None if label == UNKNOWN else classes[label],
+            name,
+        )
+        for name, part in corpus.parts.items()
+        for i, label in enumerate(part.labels.tolist())
     ]
-    images = samples.inputs.ndim == 4
+
+
+def _report(corpus: Corpus, samples: Sequence[_Sample]) -> dict[str, Any]:
+    train, test = (Counter(sample.label for sample in samples if sample.set == name) for name in ("train", "test"))
+    unlabelled = train.pop(None, 0)
+    inputs = [np.asarray(part.inputs) for part in corpus.parts.values()]
+    images, facts = corpus.train.is_images, corpus.facts
+    if facts is None and images:
+        facts = np.concatenate([_facts(part) for part in inputs])
     report: dict[str, Any] = {
-        "items": len(samples.places),
+        "samples": len(samples),
         "labelled": sum(train.values()),
         "unlabelled": unlabelled,
         "test": sum(test.values()),
-        "classes": [{"name": name, "train": train[name], "test": test[name]} for name in names],
-        "sizes": _sizes(facts) if images and len(facts) else None,
-        "modes": {mode.decode(): n for mode, n in Counter(facts["mode"].tolist()).most_common()} if images else {},
-        "unreadable": list(samples.bad),
+        "classes": [{"name": c, "train": train[c], "test": test[c]} for c in sorted(corpus.train.classes)],
+        "sizes": _sizes(facts) if facts is not None and len(facts) else None,
+        "modes": {} if facts is None else {m.decode(): n for m, n in Counter(facts["mode"].tolist()).most_common()},
+        "unreadable": list(corpus.skipped),
         "imbalance": max(train.values()) / min(train.values()) if train else None,
         "near": {"bits": NEAR, "correlation": LIKE},
     }
-    for prefix, found in (("", same), ("near_", near)):
-        report |= {
-            f"{prefix}duplicates": [samples.at(group) for group in found],
-            f"{prefix}label_conflicts": [samples.at(group) for group in found if samples.conflict(group)],
-            f"{prefix}leaks": [samples.at(group) for group in found if samples.leak(group)],
+    pixels = [hash(sample.tobytes()) for part in inputs for sample in part]
+    small = np.concatenate([thumbnails(part) for part in inputs]) if images else np.zeros((0, 8, 9), np.uint8)
+    # Copies of one image alone are among those of the same pixels.
+    near = [group for group in alike(looks_of(small), small) if len({pixels[i] for i in group}) > 1]
+    for prefix, found in (("", groups(pixels)), ("near_", near)):
+        members = [[samples[i] for i in group] for group in found]
+        chosen = {
+            "duplicates": members,
+            "label_conflicts": [group for group in members if len({one.label for one in group} - {None}) > 1],
+            "leaks": [group for group in members if len({one.set for one in group}) > 1],
         }
-    dark = describe_dark(facts)
+        for kind, some in chosen.items():
+            report[f"{prefix}{kind}"] = [[vars(sample) for sample in group] for group in some]
+    dark = describe_dark(corpus)
     return report | {"remarks": [*_remarks(report), *([dark] if dark else [])]}
+
+
+def _facts(images: NDArray[np.uint8]) -> NDArray[Any]:
+    return np.array([(*images.shape[2:0:-1], "L" if images.shape[3] == 1 else "RGB")] * len(images), FACTS)
 
 
 def _sizes(facts: NDArray[Any]) -> dict[str, Any]:
@@ -246,16 +255,15 @@ def _remarks(report: dict[str, Any]) -> list[str]:
     return [remark for remark in remarks if remark]
 
 
-def _rows(samples: _Samples) -> list[tuple[str, NDArray[np.uint8]]]:
+def _rows(corpus: Corpus, samples: Sequence[_Sample]) -> list[tuple[str, NDArray[np.uint8]]]:
     """Rows of a contact sheet: evenly spaced training images of each class; then unlabelled ones."""
     members: dict[str | None, list[int]] = {}
-    for i, (label, test) in enumerate(zip(samples.labels, samples.testing, strict=True)):
-        if not test:
-            members.setdefault(label, []).append(i)
+    for i, sample in enumerate(samples[: len(corpus.train)]):
+        members.setdefault(sample.label, []).append(i)
     rows = []
     for name, at in sorted(members.items(), key=lambda member: (member[0] is None, member[0])):
         chosen = np.array(at)[np.unique(np.linspace(0, len(at) - 1, ACROSS).round().astype(int))]
-        rows.append((f"{'unlabelled' if name is None else name}  ({len(at):,})", samples.inputs[chosen]))
+        rows.append((f"{'unlabelled' if name is None else name}  ({len(at):,})", corpus.train.inputs[chosen]))
     return rows
 
 
@@ -268,5 +276,5 @@ def _named(title: str, entries: Sequence[str]) -> list[str]:
 
 
 def _members(group: list[dict[str, Any]]) -> str:
-    named = ", ".join(f"{member['item']} ({member['label'] or 'unlabelled'})" for member in group[:SHOWN])
+    named = ", ".join(f"{member['sample']} ({member['label'] or 'unlabelled'})" for member in group[:SHOWN])
     return named + (f" and {len(group) - SHOWN:,} more" if len(group) > SHOWN else "")

@@ -10,7 +10,7 @@ import numpy as np
 
 from normatch.data.arrays import read_arrays
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset
-from normatch.data.folder import Listings, find_ignored, find_images, list_corpus, list_unlabelled, read_listings
+from normatch.data.folder import Listings, find_ignored, find_images, list_corpus, list_unlabelled
 from normatch.data.images import DEFAULT, SIZES, OnBad, Reading, decode_all, resize_all
 from normatch.data.manifest import list_manifest
 from normatch.data.source import MissingFiles, sources
@@ -37,22 +37,23 @@ def load_corpus(
 ) -> Corpus:
     """Read ``data``: a name that ``normatch list datasets`` shows, or a path.
 
-    The files of a named data set are looked for in ``root/name``, then in ``root`` (default: :func:`data_root`).
-    ``unlabelled`` is a folder of more images, all without labels. ``image_size`` makes all images squares of that
-    side; without it, image files of many sizes become squares of at most ``largest``. ``on_bad`` and ``reading`` are
-    for image files.
+    The files of a named data set are looked for in the folder ``root/name`` or, if there is none, in ``root`` (default:
+    :func:`data_root`). ``unlabelled`` is a folder of more images, all without labels. ``image_size`` makes all images
+    squares of that side; without it, image files of many sizes become squares of at most ``largest``. ``on_bad`` and
+    ``reading`` are for image files.
     """
-    if image_size is not None and image_size < 1:
-        raise UserError(f"image_size is {image_size}: give the side of the images in pixels, such as 32")
-    listings = find_listings(data, on_bad, unlabelled)
-    if listings is not None:
-        return read_listings(listings, image_size=image_size, largest=largest, on_bad=on_bad, reading=reading)
-    if data in sources:
-        corpus = _read_named(data, (root or data_root()).expanduser(), reading)
-    else:
-        corpus = read_arrays(Path(data).expanduser())
-    corpus = _resized(corpus, image_size)
-    return corpus if unlabelled is None else _extended(corpus, unlabelled.expanduser(), on_bad, reading)
+    found: Corpus | Listings | None = find_listings(data, on_bad, unlabelled)
+    if found is None:
+        found = _read_named(data, root) if data in sources else read_arrays(Path(data).expanduser())
+        if isinstance(found, Listings) and unlabelled is not None:
+            found = found.with_unlabelled(unlabelled)
+    if isinstance(found, Listings):
+        return found.read(image_size=image_size, largest=largest, on_bad=on_bad, reading=reading)
+    if not found.train.is_images and (image_size or unlabelled):
+        given = f"image_size is {image_size}" if image_size else f"unlabelled is {str(unlabelled)!r}"
+        raise UserError(f"{given}, but {found.name} holds feature vectors: leave it out")
+    corpus = _resized(found, image_size) if image_size else found
+    return _extended(corpus, unlabelled, on_bad, reading) if unlabelled else corpus
 
 
 def find_listings(data: str, on_bad: OnBad = "stop", unlabelled: Path | None = None) -> Listings | None:
@@ -76,7 +77,7 @@ def find_listings(data: str, on_bad: OnBad = "stop", unlabelled: Path | None = N
     if path.is_file() and kind == ".npz":
         return None
     listings = list_corpus(path) if path.is_dir() else list_manifest(path, on_bad)
-    return listings.with_unlabelled(unlabelled.expanduser()) if unlabelled else listings
+    return listings.with_unlabelled(unlabelled) if unlabelled else listings
 
 
 def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> list[str]:
@@ -90,58 +91,35 @@ def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> li
     return find_ignored(folders, listings.paths if listings else find_images(folders))
 
 
-def _read_named(name: str, root: Path, reading: Reading) -> Corpus:
-    """Read a named data set from ``root/name`` or ``root``."""
-    missing: list[MissingFiles] = []
+def _read_named(name: str, root: Path | None) -> Corpus | Listings:
+    source, given = sources.get(name), root is not None
+    root = (root or data_root()).expanduser()
     try:
-        for where in (root / name, root):
-            try:
-                return sources.get(name).read(where, reading)
-            except MissingFiles as error:
-                missing.append(error)
-        # If one of the folders has some of the files, report those missing there.
-        raise next((error for error in missing if error.partial), missing[0])
-    except UserError as error:
-        if root == data_root():
-            raise
-        # Fetched without --root, the files would be elsewhere.
-        get = f"normatch data get {name}"
-        raise UserError(str(error).replace(get, f"{get} --root {shlex.quote(str(root))}")) from error
+        return source.read(root / name if (root / name).is_dir() else root)
+    except MissingFiles as error:
+        flags = f" --root {shlex.quote(str(root))}" if given else ""
+        how = f"run `normatch data get {name}{flags}`, or" if source.archives else f"see {source.home}, and"
+        raise UserError(f"{name}: {error}: {how} put what is missing there") from error
 
 
-def _resized(corpus: Corpus, size: int | None) -> Corpus:
-    if size is None:
-        return corpus
-    if not corpus.train.is_images:
-        raise UserError(f"image_size is {size}, but {corpus.name} holds feature vectors: leave it out")
+def _resized(corpus: Corpus, size: int) -> Corpus:
+    def resized(part: Dataset) -> Dataset:
+        return replace(part, inputs=resize_all(np.asarray(part.inputs), size))
 
-    def resized(dataset: Dataset) -> Dataset:
-        return replace(dataset, inputs=resize_all(np.asarray(dataset.inputs), size))
-
-    return replace(corpus, train=resized(corpus.train), test=corpus.test and resized(corpus.test))
+    test = None if corpus.test is None else resized(corpus.test)
+    return replace(corpus, train=resized(corpus.train), test=test)
 
 
 def _extended(corpus: Corpus, where: Path, on_bad: OnBad, reading: Reading) -> Corpus:
     """The corpus plus the images of a folder, decoded to its size and channels, as unlabelled training samples."""
     train = corpus.train
-    if not train.is_images:
-        raise UserError(f"unlabelled is {str(where)!r}, but {corpus.name} holds feature vectors: leave it out")
     channels, height, width = train.shape
-    paths = [path for path, _ in list_unlabelled(where)]
     decoded = decode_all(
-        paths,
-        size=(height, width),
-        channels=1 if channels == 1 else 3,
-        on_bad=on_bad,
-        cache=reading.open_cache(),
-        progress=reading.progress,
+        list_unlabelled(where), size=(height, width), channels=channels, on_bad=on_bad, reading=reading
     )
-    labels = np.full(len(decoded.images), UNKNOWN, np.int64)
-    files = np.array([os.path.abspath(paths[i]) for i in decoded.kept], object)
     more = replace(
         train,
         inputs=np.concatenate([train.inputs, decoded.images]),
-        labels=np.concatenate([train.labels, labels]),
-        files=np.concatenate([train.files, files]) if train.files is not None else None,
+        labels=np.concatenate([train.labels, np.full(len(decoded.images), UNKNOWN)]),
     )
-    return replace(corpus, train=more, skipped=corpus.skipped + decoded.bad)
+    return replace(corpus, train=more, skipped=tuple(decoded.bad.values()))

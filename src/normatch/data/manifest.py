@@ -35,7 +35,7 @@ Row = tuple[Path, str | None, str]
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether ``path`` is a table of files, though perhaps none that can be read, and not of positions (``item``)."""
+    """Whether ``path`` is a table of files, though perhaps none that can be read."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
     try:
@@ -43,7 +43,7 @@ def is_manifest(path: Path) -> bool:
             columns = [name.strip(' "').lower() for name in re.split("[,;\t]", file.readline().strip())]
     except OSError:
         return False
-    return "path" in columns and "item" not in columns
+    return "path" in columns
 
 
 def list_manifest(path: Path, on_bad: OnBad = "stop") -> Listings:
@@ -68,22 +68,20 @@ def _read(path: Path, wanted: Sequence[str], on_bad: OnBad) -> list[Row]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             # A blank before a quote would make the quotes part of the value.
             lines = csv.DictReader(file, strict=True, skipinitialspace=True, restkey=SURPLUS, restval="")
-            lines.fieldnames = _columns(path, lines.fieldnames or (), wanted)
+            lines.fieldnames = _columns(lines.fieldnames or (), wanted)
             for line in lines:
                 surplus = "".join(line.pop(SURPLUS, ())).strip()
                 values = {name: read_cell(value.strip()) for name, value in line.items()}
-                if not any(values.values()) and not surplus:  # as spreadsheets write below a table
-                    continue
-                try:
-                    if surplus:
-                        raise UserError('there are more values than columns; quote commas, as in "1, 2.png",cat')
+                if surplus:
+                    raise UserError('there are more values than columns; quote commas, as in "1, 2.png",cat')
+                if any(values.values()):  # spreadsheets write empty lines below a table
                     row = _row(path.parent, values, labelled="label" in wanted, must_exist=on_bad == "stop")
                     before, _ = found.setdefault(os.path.abspath(row[0]), (lines.line_num, row))
                     if before != lines.line_num:
                         raise UserError(f"{row[0]} is listed already on line {before}; delete one of the two")
-                except UserError as error:
-                    raise UserError(f"{path}, line {lines.line_num}: {error}") from None
                 begins = lines.line_num + 1
+    except UserError as error:
+        raise UserError(f"{path}, line {max(1, lines.line_num)}: {error}") from None
     except csv.Error as error:
         # Not the line where the parser gave up: after a quote that is never closed, that is the file's last.
         raise UserError(
@@ -115,22 +113,21 @@ def _row(folder: Path, values: dict[str, str], *, labelled: bool, must_exist: bo
     return image, label or None, part
 
 
-def _columns(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def _columns(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """The column names, stripped of blanks; UserError unless they include each of ``wanted`` once or if, with labels,
     one of them may divide the rows."""
     columns = ["split" if name.strip().lower() == "split" else name.strip() for name in names]
     for name in (*wanted, "split"):
         if columns.count(name) > 1:
-            raise UserError(f"{path} has {columns.count(name)} columns {name!r}: keep one of them")
+            raise UserError(f"there are {columns.count(name)} columns {name!r}; keep one of them")
         if name in wanted and name not in columns:
-            has = ",".join(names)[:60]
             raise UserError(
-                f"{path} has no column {name!r}: its first line is {has!r} and must be {','.join(wanted)}, with commas"
+                f"no column {name!r}; the first line is {','.join(names)[:60]!r} and must be {','.join(wanted)}, with "
+                "commas"
             )
     split = next((name for name in columns if "label" in wanted and name.lower() in SPLITS), None)
     if split is not None:
         raise UserError(
-            f"{path} has a column {split!r}, which is not read: call it 'split' if it says train or test, else delete "
-            "or rename it"
+            f"the column {split!r} is not read; call it 'split' if it says train or test, else delete or rename it"
         )
     return columns

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normatch.data.dataset import Dataset, Selected, pieces
-from normatch.errors import UserError
 from normatch.seeding import permutation
 
 __all__ = ["HostPool", "Pool", "Stream"]
@@ -94,8 +93,6 @@ class Stream:
     """
 
     def __init__(self, n: int, batch: int, seed: int, name: str) -> None:
-        if n < 1 or batch < 1:
-            raise UserError(f"stream {name!r} draws {batch} of {n} samples a step: both must be at least 1")
         self.n, self.batch, self.seed, self.name = n, batch, seed, name
         self._recent: dict[int, NDArray[np.int64]] = {}
 

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from normatch.data.arrays import find_inputs, open_npz
 from normatch.data.dataset import Inputs
 from normatch.data.folder import find_images
-from normatch.data.images import Channels, OnBad, decode_batches
+from normatch.data.images import OnBad, decode_batches
 from normatch.data.manifest import list_paths
 from normatch.errors import UserError, reason
 
 __all__ = ["Files", "Rows", "Samples", "find_samples"]
 
 Shape = tuple[int, ...]
-
 
 Batch = tuple[Sequence[str | int], NDArray[Any]]
 """The name of each sample, and uint8 images (N, H, W, C) or float32 vectors (N, D)."""
@@ -40,12 +39,12 @@ class Files:
         return len(self._paths)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        depth, height, width = self._shape
-        channels: Channels = 1 if depth == 1 else 3
+        channels, height, width = self._shape
         self.skipped.clear()
-        for decoded in decode_batches(self._paths, size, size=(height, width), channels=channels, on_bad=self._on_bad):
-            self.skipped += decoded.bad
-            yield [str(self._paths[i]) for i in decoded.kept], decoded.images
+        batches = decode_batches(self._paths, size, size=(height, width), channels=channels, on_bad=self._on_bad)
+        for i, decoded in enumerate(batches):
+            self.skipped += decoded.bad.values()
+            yield [str(self._paths[i * size + at]) for at in decoded.kept], decoded.images
         if self._paths and len(self.skipped) == len(self._paths):
             raise UserError(f"no image can be read; the first: {self.skipped[0]}")
 
@@ -53,17 +52,17 @@ class Files:
 class Rows:
     """The rows of an array: uint8 images (N, H, W[, C]) or finite feature vectors (N, D). ``where`` names its file."""
 
-    column = "item"
+    column = "sample"
 
     def __init__(self, array: Inputs, shape: Shape, where: str = "") -> None:
         self._array, self._where = array, f"{where}: " if where else ""
         self.skipped: list[str] = []
         self._vectors = len(shape) == 1
-        found = (*array.shape[1:], 1) if array.ndim == 3 and not self._vectors else array.shape[1:]
         if self._vectors:
-            fits, takes = found == shape and array.dtype.kind in "fiu", f"numbers (N, {shape[0]})"
+            fits, takes = array.shape[1:] == shape and array.dtype.kind in "fiu", f"numbers (N, {shape[0]})"
         else:
             channels, height, width = shape
+            found = (*array.shape[1:], 1) if array.ndim == 3 else array.shape[1:]
             fits = found == (height, width, channels) and array.dtype == np.uint8
             takes = f"uint8 (N, {height}, {width}, {channels}); give files to have them resized"
         if not fits:
@@ -109,12 +108,12 @@ def find_samples(places: Sequence[Path], listed: Iterable[str], shape: Shape, on
             "nothing to predict: give image files, folders, a CSV file that lists images or an array, or paths on "
             "standard input with -"
         )
-    arrays = [place for place in wanted if place.suffix.lower() in (".npy", ".npz") and not place.is_dir()]
-    if not arrays:
+    array = next((place for place in wanted if place.suffix.lower() in (".npy", ".npz") and not place.is_dir()), None)
+    if array is None:
         return Files([image for place in wanted for image in _images(place, on_bad)], shape, on_bad)
     if len(wanted) > 1:
-        raise UserError(f"{arrays[0]} is given with other inputs: predict one array at a time, whose rows are numbered")
-    return Rows(_read(arrays[0]), shape, str(arrays[0]))
+        raise UserError(f"{array} is given with other inputs: predict one array at a time, whose rows are numbered")
+    return Rows(_read(array), shape, str(array))
 
 
 def _images(place: Path, on_bad: OnBad) -> list[Path]:

@@ -10,21 +10,20 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from normatch.data.dataset import Corpus
+from normatch.data.folder import Listings
 from normatch.errors import UserError, reason
 from normatch.registry import Registry
 
 __all__ = [
     "Archive",
-    "Layout",
     "Member",
     "MissingFiles",
     "Source",
+    "find",
     "md5_of",
     "open_members",
-    "pick",
     "reading_original",
     "sources",
-    "verify",
 ]
 
 
@@ -33,23 +32,24 @@ class Archive:
     """A file as its site publishes it. ``md5`` is the published checksum, None if there is none."""
 
     url: str
-    name: str
-    md5: str | None
+    md5: str | None = None
     size: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A named data set."""
+    """A data set that is known by name."""
 
-    name: str
     summary: str
     classes: int
     shape: tuple[int, int, int]
     """(C, H, W) of one image."""
-    read: Callable[..., Corpus]
-    """Called with the folder of the files, packed or unpacked, and :class:`~normatch.data.images.Reading`, which
-    matters only to readers of image files."""
+    read: Callable[[Path], Corpus | Listings]
+    """Called with the folder of the original files; of image files it only lists them."""
     home: str
     archives: tuple[Archive, ...] = ()
     """What ``normatch data get`` downloads."""
@@ -61,50 +61,38 @@ sources: Registry[Source] = Registry("data set", package="normatch.data.readers"
 
 
 class MissingFiles(UserError):
-    """Files of a data set are missing in the folder ``where``.
+    """Files of a data set are missing in the folder ``where``."""
 
-    ``partial`` means that other files of the data set are there, so that it is the right folder.
+    def __init__(self, where: Path, files: Sequence[str]) -> None:
+        super().__init__(f"{', '.join(files)} {'is' if len(files) == 1 else 'are'} missing in {where}")
+
+
+def find(where: Path, archives: Sequence[Archive]) -> list[Path]:
+    """The files in the folder ``where``; UserError if one is missing, or not the one that is published.
+
+    For a file packed anew, put its checksum into ``<file>.md5`` next to it, as written by ``md5sum FILE > FILE.md5``:
+    it then replaces the published one.
     """
-
-    def __init__(self, name: str, where: Path, files: Sequence[str], *, partial: bool, remedy: str = "") -> None:
-        self.partial = partial
-        verb, them = ("is", "it") if len(files) == 1 else ("are", "them")
-        remedy = remedy or f"run `normatch data get {name}`, or put {them} there"
-        super().__init__(f"{name}: {', '.join(files)} {verb} missing in {where}: {remedy}")
-
-
-def pick(name: str, where: Path, choices: Sequence[tuple[str, ...]]) -> list[Path]:
-    """For each tuple of alternative names, the first file that exists in ``where``; if none does, report the last."""
-    found = [next((where / file for file in files if (where / file).is_file()), None) for files in choices]
-    missing = [files[-1] for files, path in zip(choices, found, strict=True) if path is None]
-    if missing:
-        raise MissingFiles(name, where, missing, partial=len(missing) < len(choices))
-    return [path for path in found if path is not None]
+    paths = [where / archive.name for archive in archives]
+    if missing := [path.name for path in paths if not path.is_file()]:
+        raise MissingFiles(where, missing)
+    for path, archive in zip(paths, archives, strict=True):
+        sidecar, expected = path.with_name(f"{path.name}.md5"), archive.md5
+        if sidecar.is_file():
+            stated = re.search(r"\b[0-9a-fA-F]{32}\b", sidecar.read_text(errors="replace"))
+            expected = stated.group().lower() if stated else "none"
+        if expected is not None and (actual := md5_of(path)) != expected:
+            raise UserError(
+                f"{path} has a wrong checksum: its md5 is {actual}, but should be {expected}; delete it and get it "
+                f"again or, if you packed it yourself, run `md5sum {path.name} > {sidecar.name}` in its folder"
+            )
+    return paths
 
 
 def md5_of(path: Path) -> str:
     with path.open("rb") as file:
         # With usedforsecurity=False, hashlib has md5 even where a FIPS policy forbids it.
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def verify(path: Path, archive: Archive, name: str) -> None:
-    """Raise :class:`UserError` unless ``path`` is the file its site publishes for the data set ``name``.
-
-    For a repacked archive, put its checksum into ``<file>.md5`` next to it, as written by ``md5sum FILE > FILE.md5``:
-    it then replaces the published one.
-    """
-    sidecar = path.with_name(path.name + ".md5")
-    expected = archive.md5
-    if sidecar.is_file():
-        stated = re.search(r"\b[0-9a-fA-F]{32}\b", sidecar.read_text(errors="replace"))
-        expected = stated.group().lower() if stated else "none"
-    if expected is not None and (actual := md5_of(path)) != expected:
-        raise UserError(
-            f"{path} has a wrong checksum: its md5 is {actual}, but should be {expected}; delete it and run "
-            f"`normatch data get {name}`, or, if you packed it yourself, run `md5sum {path.name} > {sidecar.name}` in "
-            "its folder"
-        )
 
 
 @contextmanager
@@ -117,16 +105,6 @@ def reading_original(place: Path | str) -> Iterator[None]:
         raise UserError(
             f"cannot read {place}: {why}; it is truncated, damaged or not the original: get it again"
         ) from error
-
-
-@dataclass(frozen=True)
-class Layout:
-    """One form in which a data set is published: a tar archive that unpacks ``members`` into ``folder``."""
-
-    archive: Archive
-    folder: str
-    members: tuple[str, ...]
-    optional: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,45 +123,39 @@ class Member:
         return self.stream.read(self.size)
 
 
-def open_members(name: str, where: Path, layouts: Sequence[Layout]) -> tuple[Layout, Iterator[Member]]:
-    """The first layout with all members in its folder or in ``where`` itself, else the first whose archive exists.
+def open_members(
+    where: Path, archive: Archive, folder: str, names: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[Member]:
+    """The files of a tar archive, unpacked in ``folder`` or in ``where`` itself, or else still in the archive.
 
-    Members come once each, in any order, with all required ones; read each before advancing to the next.
+    They come once each, in any order, with all of ``names``; read each before advancing to the next.
     """
-    places = [(layout, folder) for layout in layouts for folder in (where / layout.folder, where)]
-    absent = [[file for file in layout.members if not (folder / file).is_file()] for layout, folder in places]
-    for (layout, folder), files in zip(places, absent, strict=True):
-        if not files:
-            return layout, _unpacked(folder, layout)
-    for layout in layouts:
-        if (where / layout.archive.name).is_file():
-            return layout, _packed(where / layout.archive.name, layout, name)
-    for (layout, folder), files in zip(places, absent, strict=True):
-        if len(files) < len(layout.members):
-            raise MissingFiles(name, folder, files, partial=True)
-    raise MissingFiles(name, where, [layouts[0].archive.name], partial=False)
+    for place in (where / folder, where):
+        missing = [name for name in names if not (place / name).is_file()]
+        if not missing:
+            return _unpacked(place, (*names, *optional))
+        if len(missing) < len(names) and not (where / archive.name).is_file():
+            raise MissingFiles(place, missing)
+    (path,) = find(where, [archive])
+    return _packed(path, names, optional)
 
 
-def _unpacked(folder: Path, layout: Layout) -> Iterator[Member]:
-    for path in (folder / name for name in (*layout.members, *layout.optional)):
+def _unpacked(folder: Path, names: Sequence[str]) -> Iterator[Member]:
+    for path in (folder / name for name in names):
         if path.is_file():
             with path.open("rb") as stream:
                 yield Member(path.name, str(path), path.stat().st_size, stream)
 
 
-def _packed(place: Path, layout: Layout, name: str) -> Iterator[Member]:
-    verify(place, layout.archive, name)
-    wanted = {*layout.members, *layout.optional}
+def _packed(path: Path, names: Sequence[str], optional: Sequence[str]) -> Iterator[Member]:
+    wanted = {*names, *optional}
     # One pass in the archive's own order: going back in a compressed file means decompressing it again.
-    with reading_original(place):
-        with tarfile.open(place) as tar:
-            for info in tar:
-                member = PurePosixPath(info.name).name
-                # Not a link, which may lead to itself, nor a sparse file, whose size says nothing of its content.
-                if member in wanted and info.isreg() and not info.issparse():
-                    wanted.remove(member)
-                    stream = tar.extractfile(info)
-                    assert stream is not None
-                    yield Member(member, f"{place} ({info.name})", info.size, stream)
-        if missing := [file for file in layout.members if file in wanted]:
-            raise ValueError(f"it lacks {', '.join(missing)}")
+    with reading_original(path), tarfile.open(path) as tar:
+        for info in tar:
+            name = PurePosixPath(info.name).name
+            # Not a link, which may lead to itself, nor a sparse file, whose size says nothing of its content.
+            if name in wanted and info.isreg() and not info.issparse() and (stream := tar.extractfile(info)):
+                wanted.remove(name)
+                yield Member(name, f"{path} ({info.name})", info.size, stream)
+        if missing := wanted.intersection(names):
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")

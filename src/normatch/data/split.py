@@ -42,9 +42,6 @@ CHANCE = 0.05
 """Uneven labels are put down to chance if a random choice from equally frequent classes would be as uneven with more
 than this probability: 60 labels of 10 such classes are often 3 : 1."""
 
-NAMED = 2
-"""Number of classes with too few labels that are named one by one."""
-
 
 @dataclass(frozen=True)
 class Split:
@@ -118,8 +115,6 @@ def draw_split(
     selects one of the data set's predefined labelled subsets, and ``named`` is one that the user has chosen.
     """
     truth, classes = corpus.train.labels, corpus.train.classes
-    if not 0 <= validation < 1:
-        raise UserError(f"validation is {validation}: give a share from 0 up to, but not including, 1")
     # Labels of label files leave what is set aside as it is.
     validating = stratified(corpus.labels_of_data, validation, seed, "validation")
     if named is not None:
@@ -248,16 +243,12 @@ def how_to_test(data: str, counts: Mapping[str, int]) -> str:
     """What gives a run on ``data``, which had no test set, an accuracy; ``counts`` are the labelled samples by class.
 
     >>> how_to_test("pictures", {"cat": 12, "dog": 3})
-    "label 2 more of 'dog', or put labelled pictures into test/ beside train/"
+    'label at least 5 of each class, or put labelled pictures into test/ beside train/'
     >>> how_to_test("digits", {"zero": 178, "one": 182})
     'train with --test-share 0.2'
     """
-    few = {name: FEWEST - n for name, n in counts.items() if n < FEWEST}
-    first = "train with --test-share 0.2"
-    if len(few) > NAMED:
-        first = f"label at least {FEWEST} of each class ({len(few)} classes have fewer)"
-    elif few:
-        first = f"label {' and '.join(f'{n} more of {name!r}' for name, n in few.items())}"
+    few = any(n < FEWEST for n in counts.values())
+    first = f"label at least {FEWEST} of each class" if few else "train with --test-share 0.2"
     if data in sources:
         return first
     places = {

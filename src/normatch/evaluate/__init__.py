@@ -1,6 +1,5 @@
-"""Metrics of predictions, and the predictor that makes them."""
+"""The use of a finished run: scores, predictions, what to label next, export."""
 
 from normatch.evaluate.predict import Predictor, load
-from normatch.metrics import calibration_error, confusion, fit_temperature, scores
 
-__all__ = ["Predictor", "calibration_error", "confusion", "fit_temperature", "load", "scores"]
+__all__ = ["Predictor", "load"]

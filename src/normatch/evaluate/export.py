@@ -43,12 +43,21 @@ class Served(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model.eval()
-        self.images = len(model.spec.shape) == 3
+        spec = model.spec
+        self.images = len(spec.shape) == 3
         self.input = "images" if self.images else "features"
-        self.shape = (*model.spec.shape[1:], *model.spec.shape[:1])
+        self.shape = (*spec.shape[1:], *spec.shape[:1])
         """Shape of one input: (H, W, C) or (D,)."""
         second = ("flow_probabilities",) if model.has_auxiliary_flow else ()
         self.outputs = ("probabilities", *second, *(("flow_log_density",) if model.flow is not None else ()))
+        self.about = {
+            "classes": list(spec.classes),
+            "shape": list(self.shape),
+            "backbone": spec.backbone,
+            "temperature": spec.temperature,
+            "normatch": normatch.__version__,
+        }
+        """The metadata stored in the file."""
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         outputs = self.model.outputs(inputs.permute(0, 3, 1, 2) if self.images else inputs)
@@ -56,22 +65,9 @@ class Served(nn.Module):
 
     def example(self, n: int) -> Tensor:
         """Random inputs with the mean and deviation of the training data, from a fixed seed."""
-        spec = self.model.spec
-        generator = torch.Generator().manual_seed(0)
-        mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
-        x = mean + std * torch.randn(n, *self.shape, generator=generator)
+        mean, std = torch.tensor(self.model.spec.mean), torch.tensor(self.model.spec.std)
+        x = mean + std * torch.randn(n, *self.shape, generator=torch.Generator().manual_seed(0))
         return x.round().clamp(0, 255).to(torch.uint8) if self.images else x
-
-    def describe(self) -> dict[str, Any]:
-        """The metadata stored in the file."""
-        spec = self.model.spec
-        return {
-            "classes": list(spec.classes),
-            "shape": list(self.shape),
-            "backbone": spec.backbone,
-            "temperature": spec.temperature,
-            "normatch": normatch.__version__,
-        }
 
 
 def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, force: bool = False) -> str:
@@ -79,9 +75,8 @@ def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, f
     out = out or run / f"model{SUFFIXES[format]}"
     if out.suffix != SUFFIXES[format]:
         raise UserError(f"out is {out}: the name of a file of format {format} ends in {SUFFIXES[format]}")
-    model = load_model(run)
+    served = Served(load_model(run))
     must_be_free(out, force=force)
-    served = Served(model)
     difference = export_model(served, format, out)
     shape = ", ".join(map(str, ("N", *served.shape)))
     return (
@@ -92,44 +87,35 @@ def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, f
 
 def export_model(served: Served, format: Format, out: Path) -> float:
     """Write the file and return how much its probabilities differ from the model's; raise if by too much."""
-    write, run = (_write_onnx, _run_onnx) if format == "onnx" else (_write_torch, _run_torch)
+    write, run = (_onnx_file, _run_onnx) if format == "onnx" else (_torch_file, _run_torch)
     with replacing(out) as part, _quiet():
-        part.write_bytes(write(served, _program(served)))
-        inputs = served.example(CHECKED)
+        # Two inputs, because torch.export would specialise a batch of one to that size.
+        shapes = ({0: torch.export.Dim("batch")},)
+        program = torch.export.export(served, (served.example(2),), dynamic_shapes=shapes)
+        part.write_bytes(write(served, program))
+        inputs, differences = served.example(CHECKED), {}
         with torch.inference_mode():
-            expected = [output.numpy() for output in served(inputs)]
-        differences = {
-            name: float(np.abs(mine - own).max() / max(1.0, np.abs(own).max()))
-            for name, mine, own in zip(served.outputs, run(part, inputs), expected, strict=True)
-        }
-        for name, allowed in TOLERANCES.items():
-            if not differences.get(name, 0.0) <= allowed:
-                raise RuntimeError(
-                    f"{name} of the exported model differ from the trained one's by {differences[name]}: "
-                    "nothing was written"
-                )
+            for name, mine, own in zip(served.outputs, run(part.read_bytes(), inputs), served(inputs), strict=True):
+                differences[name] = float(np.abs(mine - own.numpy()).max() / max(1.0, own.abs().max()))
+                if not differences[name] <= TOLERANCES[name]:
+                    raise RuntimeError(
+                        f"{name} of the exported model differ from the trained one's by {differences[name]}: "
+                        "nothing was written"
+                    )
     return differences["probabilities"]
 
 
-def _program(served: Served) -> ExportedProgram:
-    # Two inputs, because torch.export would specialise a batch of one to that size.
-    batch = torch.export.Dim("batch")
-    return torch.export.export(served, (served.example(2),), dynamic_shapes=({0: batch},))
-
-
-def _write_torch(served: Served, program: ExportedProgram) -> bytes:
+def _torch_file(served: Served, program: ExportedProgram) -> bytes:
     buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"normatch.json": json.dumps(served.describe())})
+    torch.export.save(program, buffer, extra_files={"normatch.json": json.dumps(served.about)})
     return buffer.getvalue()
 
 
-def _run_torch(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
-    with torch.inference_mode():
-        program = torch.export.load(io.BytesIO(path.read_bytes())).module()
-        return [output.numpy() for output in program(inputs)]
+def _run_torch(content: bytes, inputs: Tensor) -> list[NDArray[Any]]:
+    return [output.numpy() for output in torch.export.load(io.BytesIO(content)).module()(inputs)]
 
 
-def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
+def _onnx_file(served: Served, program: ExportedProgram) -> bytes:
     translations = _translations()
     try:
         exported = torch.onnx.export(
@@ -150,7 +136,7 @@ def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
         ) from error
     assert exported is not None
     exported.model.producer_name, exported.model.producer_version = "normatch", normatch.__version__
-    for name, value in served.describe().items():
+    for name, value in served.about.items():
         # ONNX takes text only. Names that are not valid text become escapes, which JSON reads back unchanged.
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         exported.model.metadata_props[name] = text.encode(errors="backslashreplace").decode()
@@ -158,10 +144,10 @@ def _write_onnx(served: Served, program: ExportedProgram) -> bytes:
     return content
 
 
-def _run_onnx(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
+def _run_onnx(content: bytes, inputs: Tensor) -> list[NDArray[Any]]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     outputs: list[NDArray[Any]] = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
     return outputs
 
@@ -169,12 +155,11 @@ def _run_onnx(path: Path, inputs: Tensor) -> list[NDArray[Any]]:
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """A translation of ``torch.cdist``, used by the flow, which torch's ONNX exporter lacks."""
     try:
-        import onnx
-        import onnxruntime
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
         import onnxscript
     except ImportError as error:
         raise UserError(f"ONNX export needs {error.name}: pip install 'normatch[export]'") from error
-    del onnx, onnxruntime
     op: Any = onnxscript.opset18
 
     def distances(x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:

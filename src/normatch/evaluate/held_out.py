@@ -13,7 +13,7 @@ from normatch.errors import UserError
 from normatch.evaluate.predict import load
 from normatch.metrics import scores
 from normatch.significance import describe_accuracy
-from normatch.text import on_one_line
+from normatch.text import aligned
 from normatch.training.job import corpus_of
 from normatch.training.predictions import PREDICTIONS, HeldOutPredictions, read_predictions
 from normatch.training.run import STAYED, Moved, Run
@@ -59,30 +59,20 @@ def held_out(run: Run, corpus: Corpus, on: On = "auto") -> tuple[HeldOut, NDArra
 
 
 def evaluate_run(
-    path: Path,
-    *,
-    on: On = "auto",
-    moved: Moved = STAYED,
-    device: Device = "auto",
-    reading: Reading = DEFAULT,
+    path: Path, *, on: On = "auto", moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT
 ) -> dict[str, Any]:
     """The scores of the averaged weights, without calibration, on held-out samples of the run's data."""
-    run = Run.open(path)
-    model = load(path, device, calibrated=False)
-    corpus = corpus_of(run, moved, reading)
-    which, _, samples = held_out(run, corpus, on)
+    run, model = Run.open(path), load(path, device, calibrated=False)
+    which, _, samples = held_out(run, corpus_of(run, moved, reading), on)
     return {"evaluated_on": which} | scores(model.predict_proba(samples.inputs), samples.labels, samples.classes)
 
 
 def describe(report: dict[str, Any]) -> str:
     """The scores as text."""
-    names = [on_one_line(entry["name"]) for entry in report["per_class"]]
-    width = max(map(len, names))
-    lines = [
-        describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"]),
-        f"macro-F1 {report['macro_f1']:.2%}, balanced accuracy {report['balanced_accuracy']:.2%}",
-    ]
-    for name, entry in zip(names, report["per_class"], strict=True):
-        recall = f"{entry['recall']:.1%}" if entry["n"] else "–"  # nothing was measured
-        lines.append(f"  {name:<{width}}  n {entry['n']:>5}  precision {entry['precision']:6.1%}  recall {recall:>6}")
-    return "\n".join(lines)
+    rows = []
+    for of in report["per_class"]:
+        recall = f"{of['recall']:.1%}" if of["n"] else "–"  # nothing was measured
+        rows.append([f"  {of['name']}", f"n {of['n']:>5}", f"precision {of['precision']:6.1%}", f"recall {recall:>6}"])
+    total = describe_accuracy(report["accuracy"], report["n"], report["evaluated_on"])
+    means = f"macro-F1 {report['macro_f1']:.2%}, balanced accuracy {report['balanced_accuracy']:.2%}"
+    return "\n".join([total, means, *aligned(rows)])

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normatch.data import UNKNOWN, Files, OnBad, Rows, Samples, find_images, find_samples
+from normatch.data import Files, OnBad, Rows, Samples, find_images, find_samples
 from normatch.data.dataset import Selected
 from normatch.data.folder import find_ignored, say_ignored
-from normatch.data.images.decode import fit_upright
+from normatch.data.images import fit_upright
 from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.files import must_be_free, replacing
@@ -34,6 +34,8 @@ __all__ = ["MOST", "Inputs", "Prediction", "Predictor", "load", "must_be_a_table
 
 Inputs: TypeAlias = "NDArray[Any] | Selected | str | Path | Image.Image | Iterable[str | Path] | Iterable[Image.Image]"
 """uint8 images (N, H, W[, C]), feature vectors (N, D), image files, or images of Pillow's."""
+Write: TypeAlias = Callable[[Sequence[Sequence[Any]]], None]
+"""Appends rows to a table."""
 
 MOST = 256
 """The most inputs that go through the model at once where nothing else is said."""
@@ -51,7 +53,7 @@ class Prediction(NamedTuple):
     The last four fields are None if the model has no flow; of these, only the density is there if its flow is its head.
     """
 
-    item: str | int
+    sample: str | int
     """Its path, or its row in the array."""
     label: str
     """The most probable class."""
@@ -95,7 +97,7 @@ class Predictor:
         """The fields of its predictions that are not None for every sample."""
         auxiliary = ("flow_label", "flow_probability", "agree") if self.model.has_auxiliary_flow else ()
         density = ("flow_log_density",) if self.model.flow is not None else ()
-        return ("item", "label", "probability", *auxiliary, *density)
+        return ("sample", "label", "probability", *auxiliary, *density)
 
     def predict_proba(self, inputs: Inputs, batch: int | None = None) -> NDArray[np.float32]:
         """(N, K) probabilities of each class."""
@@ -107,7 +109,7 @@ class Predictor:
 
     def predict(self, inputs: Inputs, batch: int | None = None) -> list[str]:
         """The name of the most probable class of each input."""
-        return [self.classes[k] for k in self.predict_proba(inputs, batch).argmax(1)]
+        return self._named(self.predict_proba(inputs, batch))
 
     def features(self, inputs: Inputs, batch: int | None = None) -> NDArray[np.float32]:
         """(N, D) features: what the network makes of an input before its classifiers. Inputs that it finds alike have
@@ -127,15 +129,19 @@ class Predictor:
             with torch.inference_mode():
                 outputs = self.model.outputs(x)
             p, none = outputs.probabilities.cpu().numpy(), [None] * len(names)
-            columns: list[Sequence[Any]] = [names, [self.classes[k] for k in p.argmax(1)], p.max(1).tolist()]
+            flow: list[Sequence[Any]] = [none, none, none]
             if outputs.flow_probabilities is not None:
                 q = outputs.flow_probabilities.cpu().numpy()
-                labels = [self.classes[k] if k != UNKNOWN else None for k in untied_argmax(q)]
-                columns += [labels, q.max(1).tolist(), agreement(p, q).tolist()]
-            else:
-                columns += [none] * 3
-            columns.append(none if outputs.flow_log_density is None else outputs.flow_log_density.tolist())
-            yield [Prediction(*row) for row in zip(*columns, strict=True)]
+                flow = [
+                    [(*self.classes, None)[k] for k in untied_argmax(q)],
+                    q.max(1).tolist(),
+                    agreement(p, q).tolist(),
+                ]
+            density = none if outputs.flow_log_density is None else outputs.flow_log_density.tolist()
+            yield list(map(Prediction, names, self._named(p), p.max(1).tolist(), *flow, density))
+
+    def _named(self, p: NDArray[np.float32]) -> list[str]:
+        return [self.classes[k] for k in p.argmax(1)]
 
     def _all(
         self, function: Callable[[Tensor], Tensor], inputs: Inputs, batch: int | None, width: int
@@ -156,15 +162,14 @@ class Predictor:
         for one in [inputs] if isinstance(inputs, str | os.PathLike | Image.Image) else inputs:
             if isinstance(one, Image.Image) and len(shape) == 3:
                 # At once: a file of several frames gives the same image again and again, with another frame in it.
-                pictures.append(fit_upright(one, shape[1:], 1 if shape[0] == 1 else 3))
+                pictures.append(fit_upright(one, shape[1:], shape[0]))
             elif isinstance(one, str | os.PathLike) and not os.path.isdir(one):
                 paths.append(Path(one))
             else:
                 what = f"the folder {one}" if isinstance(one, str | os.PathLike) else f"a {type(one).__name__}"
-                wanted = "image files, images of Pillow's, or one array of all images"
-                raise UserError(
-                    f"inputs hold {what}: give {wanted if len(shape) == 3 else f'an array of numbers (N, {shape[0]})'}"
-                )
+                images = "image files, images of Pillow's, or one array of all images"
+                wanted = images if len(shape) == 3 else f"an array of numbers (N, {shape[0]})"
+                raise UserError(f"inputs hold {what}: give {wanted}")
         if pictures and paths:
             raise UserError("inputs hold paths and images: give only one of the two")
         return Rows(np.stack(pictures), shape) if pictures else Files(paths, shape, on_bad)
@@ -210,19 +215,14 @@ def predict_to(
             write(list(map(row_of, rows)))
             done += len(rows)
             progress(done)
-    skipped = (
-        [f"{counted(len(samples.skipped), 'unreadable image')} skipped:", *samples.skipped] if samples.skipped else []
-    )
-    folders = [place for place in inputs if place.is_dir()]
-    ignored = say_ignored(find_ignored(folders, find_images(folders)))
     temperature = model.model.spec.temperature
     how = f" calibrated by temperature {temperature:.2f}" if temperature else ""
-    lines = [f"{counted(done, 'prediction')}{how}: {out or 'standard output'}", *ignored, *skipped]
+    folders = [place for place in inputs if place.is_dir()]
+    lines = [f"{counted(done, 'prediction')}{how}: {out or 'standard output'}"]
+    lines += say_ignored(find_ignored(folders, find_images(folders)))
+    if samples.skipped:
+        lines += [f"{counted(len(samples.skipped), 'unreadable image')} skipped:", *samples.skipped]
     return "\n".join(map(on_one_line, lines))
-
-
-Write: TypeAlias = Callable[[Sequence[Sequence[Any]]], None]
-"""Appends rows to a table."""
 
 
 def must_be_a_table(out: Path, *, force: bool) -> None:
@@ -245,9 +245,9 @@ def table(out: Path | None, columns: Sequence[str]) -> Iterator[Write]:
         if out.suffix.lower() == ".parquet":
             with _parquet(part, columns) as write:
                 yield write
-            return
-        with part.open("w", newline="", encoding="utf-8") as file, _csv(file, columns) as write:
-            yield write
+        else:
+            with part.open("w", newline="", encoding="utf-8") as file, _csv(file, columns) as write:
+                yield write
 
 
 @contextmanager
@@ -276,8 +276,8 @@ def _csv(file: IO[str], columns: Sequence[str]) -> Iterator[Write]:
 @contextmanager
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Write]:
     pa, pq = _pyarrow()
-    texts = dict.fromkeys(("path", "label", "flow_label", "predicted"), pa.string())
-    types = texts | {"item": pa.int64(), "cluster_size": pa.int64(), "agree": pa.bool_()}
+    types = dict.fromkeys(("path", "label", "flow_label", "predicted"), pa.string())
+    types |= {"sample": pa.int64(), "cluster_size": pa.int64(), "agree": pa.bool_()}
     schema = pa.schema([(name, types.get(name, pa.float32())) for name in columns])
     waiting: list[Sequence[Any]] = []
 
@@ -303,7 +303,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UserError(
-            "a .parquet file needs pyarrow: pip install 'normatch[parquet]', or write a .csv file"
-        ) from error
+        raise UserError("a .parquet file needs pyarrow: pip install 'normatch[parquet]', or write a .csv") from error
     return pyarrow, pyarrow.parquet

@@ -137,9 +137,6 @@ class NormalizingFlowClassifier(nn.Module):
         with torch.autocast(device.type, enabled=False):
             return self.couplings.inverse(self.mixture.sample(labels, generator))
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, classes={self.classes}"
-
     def _pass(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """log p(f(z), y) (N, K) and the log-determinants (N,)."""
         if (self.dropout_rate is None or not self.training) and fused.applies(self, z):
@@ -151,8 +148,8 @@ class NormalizingFlowClassifier(nn.Module):
     def _transform(self, z: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(z.device.type, enabled=False):
             z = z.to(self.mixture.means.dtype)
-            latent, log_det = self.couplings(z, self.dropout_rate if self.training else None)
-        return latent, log_det
+            moved: tuple[Tensor, Tensor] = self.couplings(z, self.dropout_rate if self.training else None)
+        return moved
 
     def _check_shape(self, z: Tensor, what: str = "features") -> None:
         if z.ndim != 2 or z.shape[1] != self.dim:

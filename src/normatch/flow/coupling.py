@@ -15,20 +15,13 @@ class AffineCoupling(nn.Module):
     .. math:: y = (x + t(c)) \cdot e^{s(c)}, \qquad s(c) = g \tanh \hat s(c),
         \qquad \log \left| \det \frac{\partial y}{\partial x} \right| = \sum_i s_i(c)
 
-    where :math:`c` is the conditioning part, :math:`x` the free part, :math:`g` a learned gain per dimension that
-    starts at 1, and :math:`(t, \hat s)` a network of two hidden layers (Dinh et al. 2017, arXiv:1605.08803). The
-    bound on :math:`s` keeps the map finite for features of any size.
+    where :math:`c` is the conditioning part (N, context), :math:`x` the free part (N, free), :math:`g` a learned gain
+    per dimension that starts at 1, and :math:`(t, \hat s)` a network of two hidden layers (Dinh et al. 2017,
+    arXiv:1605.08803). The bound on :math:`s` keeps the map finite for features of any size.
 
     The usual layer, which masks half of its d inputs with zeros, is the same function with unused weight columns; this
     one does not have them. ``fan_in`` is the number of inputs of such a masked layer: it sets the initial range of the
     first linear layer, so that both start from the same distribution of functions.
-
-    Arguments:
-        context: The number of conditioning dimensions.
-        free: The number of transformed dimensions.
-        hidden: The width of both hidden layers.
-        fan_in: The number of inputs that sets the first layer's initial range.
-        generator: For the initial weights; torch's global one if None.
     """
 
     def __init__(
@@ -66,15 +59,9 @@ class CouplingStack(nn.Module):
 
     The vector is split once and joined once; in between each layer reads one half and writes the other, so swapping the
     halves costs nothing. With an odd number of dimensions the second half is the larger one.
-
-    Arguments:
-        dim: The number of dimensions, at least 2.
-        layers: The number of coupling layers; the paper has 6.
-        hidden: The width of the hidden layers; the published code has 32.
-        generator: For the initial weights; torch's global one if None.
     """
 
-    def __init__(self, dim: int, layers: int = 6, hidden: int = 32, generator: torch.Generator | None = None) -> None:
+    def __init__(self, dim: int, layers: int, hidden: int, generator: torch.Generator | None) -> None:
         super().__init__()
         self.hidden = hidden
         self.split_at = dim // 2

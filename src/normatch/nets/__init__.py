@@ -1,9 +1,4 @@
-"""Backbones: from images or feature vectors to the features z that the classifiers see.
-
->>> from normatch.nets import create_backbone
->>> create_backbone("small-wide", (1, 8, 8)).features
-128
-"""
+"""Backbones: from images or feature vectors to the features z that the classifiers see."""
 
 from normatch.nets.backbone import (
     SMALL,
@@ -11,7 +6,6 @@ from normatch.nets.backbone import (
     BackboneSpec,
     backbones,
     create_backbone,
-    families,
     find_backbone,
     fitting_backbone,
     register,
@@ -24,7 +18,6 @@ __all__ = [
     "BackboneSpec",
     "backbones",
     "create_backbone",
-    "families",
     "find_backbone",
     "fitting_backbone",
     "register",

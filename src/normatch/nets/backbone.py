@@ -8,28 +8,13 @@ from torch import Tensor, nn
 from normatch.errors import UserError
 from normatch.registry import Registry
 
-__all__ = [
-    "SMALL",
-    "Backbone",
-    "BackboneSpec",
-    "backbones",
-    "create_backbone",
-    "families",
-    "find_backbone",
-    "fitting_backbone",
-    "register",
-    "suitable_backbone",
-]
+__all__ = ["Backbone", "BackboneSpec", "backbones", "create_backbone", "find_backbone", "register", "suitable_backbone"]
 
 Shape = tuple[int, ...]
 
 
 class Backbone(nn.Module):
-    """A module that turns a batch of samples of one shape into features (N, ``features``), the input of the heads.
-
-    Arguments:
-        features: The width of the output.
-    """
+    """A module that turns a batch of samples of one shape into features (N, ``features``), the input of the heads."""
 
     plain: bool = False
     """Whether to use ordinary layers only, even if there are faster kernels for the same result."""
@@ -104,7 +89,7 @@ families: Registry[Callable[[str], BackboneSpec]] = Registry("family of backbone
 
 
 def register(spec: BackboneSpec) -> None:
-    """Adds a backbone under its name; the modules of ``nets`` call it when they are imported."""
+    """Add a backbone under its name; the modules of ``nets`` call it when they are imported."""
     backbones.add(spec.name, spec)
 
 
@@ -115,10 +100,8 @@ def find_backbone(name: str) -> BackboneSpec:
 
 
 def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
-    """The name of the backbone for samples of this shape.
-
-    Small images do not get the paper's, which is less accurate after a short run. ``quick`` is for a
-    machine without a GPU: small images then get a small network.
+    """The name of the backbone for samples of this shape. ``quick`` is for a machine without a GPU: small images then
+    get a small network. They do not get the paper's, which is less accurate after a short run.
 
     >>> suitable_backbone((1, 8, 8)), suitable_backbone((3, 32, 32)), suitable_backbone((3, 96, 96))
     ('small-wide', 'quick-resnet', 'resnet-18')
@@ -135,28 +118,23 @@ def suitable_backbone(shape: Shape, *, quick: bool = False) -> str:
     return found
 
 
-def fitting_backbone(name: str, shape: Shape) -> BackboneSpec:
-    """The spec of the backbone ``name``; UserError if it does not take samples of this shape."""
-    spec = find_backbone(name)
+def fitting_backbone(name: str, shape: Shape, *, quick: bool = False) -> BackboneSpec:
+    """The spec of the backbone ``name``, with "auto" of a suitable one; UserError if it does not take this shape."""
+    spec = find_backbone(suitable_backbone(shape, quick=quick) if name == "auto" else name)
     if not spec.supports(shape):
         fitting = [other for other, candidate in backbones.items() if candidate.supports(shape)]
-        remedy = f"choose {' or '.join(fitting)}" if fitting else "no backbone takes it: resize the images"
+        remedy = f"choose {' or '.join(fitting)}" if fitting else "none takes it: set another image_size"
         raise UserError(f"backbone {name!r} does not take samples of shape {shape}, only {spec.takes}; {remedy}")
     return spec
 
 
 def create_backbone(name: str, shape: Shape, norm_momentum: float | None = None) -> Backbone:
-    """Builds the backbone ``name`` for samples of ``shape``, with weights drawn from torch's global generator.
+    """Build the backbone ``name`` for samples of ``shape``, with weights drawn from torch's global generator.
 
-    Arguments:
-        name: One of ``backbones.names()``, or ``FAMILY:NAME``, whose pretrained weights are not loaded here.
-        shape: The shape of one sample, (C, H, W) or (D,).
-        norm_momentum: The batch-norm momentum instead of the backbone's default; ignored without batch norm.
+    ``norm_momentum`` replaces the backbone's own; without batch norm it does nothing.
 
-    Example:
-        >>> net = create_backbone("wrn-28-2", (3, 32, 32))
-        >>> net.features
-        128
+    >>> create_backbone("wrn-28-2", (3, 32, 32)).features
+    128
     """
     spec = fitting_backbone(name, tuple(shape))
     return spec.build(tuple(shape), spec.norm_momentum if norm_momentum is None else norm_momentum)

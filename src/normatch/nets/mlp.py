@@ -8,19 +8,12 @@ __all__ = ["MLP", "Linear"]
 
 
 class MLP(Backbone):
-    """Two hidden layers, each a matrix product, batch norm and leaky ReLU of slope 0.1.
+    """Two hidden layers of 256 and 128 units, each a matrix product, batch norm and leaky ReLU of slope 0.1."""
 
-    Arguments:
-        inputs: The length of a feature vector.
-        hidden: The width of the first hidden layer.
-        features: The width of the second, which is the output.
-        norm_momentum: The batch-norm momentum.
-    """
-
-    def __init__(self, inputs: int, hidden: int = 256, features: int = 128, norm_momentum: float = 0.1) -> None:
-        super().__init__(features)
+    def __init__(self, inputs: int, norm_momentum: float) -> None:
+        super().__init__(features=128)
         layers: list[nn.Module] = []
-        for before, after in ((inputs, hidden), (hidden, features)):
+        for before, after in ((inputs, 256), (256, 128)):
             layers += [
                 nn.Linear(before, after, bias=False),
                 nn.BatchNorm1d(after, momentum=norm_momentum),
@@ -29,20 +22,13 @@ class MLP(Backbone):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Vectors (N, D) to features (N, features)."""
+        """Vectors (N, D) to features (N, 128)."""
         features: Tensor = self.layers(x)
         return features
 
 
 class Linear(Backbone):
-    """The identity: with a linear head on top, a linear classifier of given features.
-
-    Arguments:
-        inputs: The length of a feature vector, also of the output.
-    """
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__(features=inputs)
+    """The identity: with a linear head on top, a linear classifier of given features."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Vectors (N, D), unchanged."""
@@ -54,7 +40,7 @@ register(
         name="mlp",
         summary="two hidden layers for feature vectors, 128 features",
         sides=None,
-        build=lambda shape, momentum: MLP(shape[0], norm_momentum=momentum),
+        build=lambda shape, momentum: MLP(shape[0], momentum),
     ),
 )
 register(

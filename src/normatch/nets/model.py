@@ -6,11 +6,10 @@ On disk it is two files: the weights in ``model.safetensors``, all else in ``mod
 import dataclasses
 import hashlib
 import math
-import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import safetensors.torch
 import torch
@@ -18,31 +17,16 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import normatch
-from normatch.annotations import fits, remedy
+from normatch.annotations import from_json, must_fit, to_json
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_sealed, replacing, write_sealed
 from normatch.flow import NormalizingFlowClassifier
 from normatch.nets import create_backbone
 
-__all__ = [
-    "HeadSpec",
-    "LinearHead",
-    "Model",
-    "ModelSpec",
-    "Normalise",
-    "Outputs",
-    "Splittable",
-    "batch_for",
-    "contiguous",
-    "features",
-    "load_model",
-    "logits",
-    "read_spec",
-    "save_model",
-]
+__all__ = ["HeadSpec", "Model", "ModelSpec", "features", "load_model", "logits", "read_spec", "save_model"]
 
 FORMAT = 2
-"""Version of the format of ``model.json``: incremented when older versions could not read it. 1 had no digest."""
+"""Version of the format of ``model.json``: incremented when older versions could not read it."""
 
 MOST, PIXELS = 500, 2**20
 """The most inputs and the most pixels that go through a network at once."""
@@ -87,6 +71,10 @@ class ModelSpec:
     auxiliary: tuple[HeadSpec, ...] = ()
     temperature: float | None = None
     """Divides the head's logits before the softmax, fitted on validation samples; None if there were too few."""
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and self.temperature <= 0:
+            raise UserError(f"temperature is {self.temperature}: give a positive number")
 
 
 class Normalise(nn.Module):
@@ -206,24 +194,22 @@ def batch_for(shape: Sequence[int], most: int = MOST) -> int:
     return max(1, min(most, PIXELS // math.prod(shape[1:])))
 
 
-@torch.no_grad()
 def logits(model: Model, inputs: Splittable) -> Tensor:
     """Class logits (N, K) in float32 of inputs (N, …), computed and returned on the model's device."""
-    parts = [model(part).float() for part in _batches_on_device(inputs, model)]
-    return torch.cat([model.normalise.mean.new_zeros(0, len(model.spec.classes)), *parts])
+    return _in_batches(model, model, inputs, len(model.spec.classes))
+
+
+def features(model: Model, inputs: Splittable) -> Tensor:
+    """The backbone's features (N, D) in float32 of inputs (N, …)."""
+    return _in_batches(model, model.features, inputs, model.backbone.features)
 
 
 @torch.no_grad()
-def features(model: Model, inputs: Splittable) -> Tensor:
-    """The backbone's features (N, D) in float32 of inputs (N, …)."""
-    parts = [model.features(part).float() for part in _batches_on_device(inputs, model)]
-    return torch.cat([model.normalise.mean.new_zeros(0, model.backbone.features), *parts])
-
-
-def _batches_on_device(inputs: Splittable, model: Model) -> Iterable[Tensor]:
-    """Batches on the model's device, always contiguous: the memory layout affects results in the last bits."""
-    device = model.normalise.mean.device
-    return (contiguous(part.to(device, non_blocking=True)) for part in inputs.split(batch_for(model.spec.shape)))
+def _in_batches(model: Model, apply: Callable[[Tensor], Tensor], inputs: Splittable, width: int) -> Tensor:
+    """(N, width) of inputs in batches, always contiguous: the memory layout affects results in the last bits."""
+    none = model.normalise.mean.new_zeros(0, width)
+    parts = (part.to(none.device, non_blocking=True) for part in inputs.split(batch_for(model.spec.shape)))
+    return torch.cat([none, *(apply(contiguous(part)).float() for part in parts)])
 
 
 def save_model(model: Model, folder: Path, temperature: float | None = None) -> None:
@@ -235,7 +221,7 @@ def save_model(model: Model, folder: Path, temperature: float | None = None) -> 
         part.write_bytes(content)
     about = {"format": FORMAT, "normatch": normatch.__version__, "weights_sha256": hashlib.sha256(content).hexdigest()}
     spec = dataclasses.replace(model.spec, temperature=temperature)
-    write_sealed(folder / "model.json", about | dataclasses.asdict(spec))
+    write_sealed(folder / "model.json", about | to_json(spec))
 
 
 def load_model(folder: Path) -> Model:
@@ -244,11 +230,10 @@ def load_model(folder: Path) -> Model:
     for name in ("model.json", path.name):
         if not (folder / name).is_file():
             raise UserError(_missing(folder, name))
-    spec, digest = _read(folder / "model.json")
+    model = Model(read_spec(folder / "model.json"))
     content = path.read_bytes()
-    if digest not in (None, hashlib.sha256(content).hexdigest()):
+    if read_sealed(folder / "model.json").get("weights_sha256") != hashlib.sha256(content).hexdigest():
         raise UserError(f"{path} is damaged (its SHA-256 is not that in model.json): restore it or train again")
-    model = Model(spec)
     try:
         model.load_state_dict(safetensors.torch.load(content))
     except (SafetensorError, RuntimeError) as error:
@@ -270,34 +255,16 @@ def _missing(folder: Path, name: str) -> str:
 
 def read_spec(path: Path) -> ModelSpec:
     """The content of a ``model.json``."""
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[ModelSpec, str | None]:
-    """The spec in a ``model.json``, and the digest of the weights, which format 1 does not have."""
     try:
         content = read_sealed(path)
-        written, by = content.pop("format", 1), content.pop("normatch", "another version")
-        if written not in (1, FORMAT):
-            raise UserError(
-                f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads "
-                f"format {FORMAT}, install the version that wrote it"
-            )
-        digest = str(content.pop("weights_sha256", "")) if written == FORMAT else None
-        heads = [_filled(HeadSpec, head) for head in (content.pop("head", {}), *content.pop("auxiliary", ()))]
-        lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
-        return _filled(ModelSpec, content | lists | {"head": heads[0], "auxiliary": tuple(heads[1:])}), digest
-    except UserError:
-        raise
+        written, by, _ = (content.pop(name, None) for name in ("format", "normatch", "weights_sha256"))
+        if written == FORMAT:
+            spec = from_json(ModelSpec, content)
+            must_fit(spec)
+            return spec
     except (TypeError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({reason(error)}): restore it or train again") from error
-
-
-def _filled(kind: type[Any], content: dict[str, Any]) -> Any:
-    """The dataclass with this content; TypeError if a field is unknown, missing or of another type."""
-    spec = kind(**content)
-    for name, hint in typing.get_type_hints(kind).items():
-        value = getattr(spec, name)
-        if not fits(value, hint) or (name == "temperature" and value is not None and not 0 < value < math.inf):
-            raise TypeError(f"{name} is {value!r}: {remedy(hint)}")
-    return spec
+    raise UserError(
+        f"{path} is of format {written}, written by normatch {by}: normatch {normatch.__version__} reads format "
+        f"{FORMAT}, install the version that wrote it"
+    )

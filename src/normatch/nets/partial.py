@@ -48,9 +48,13 @@ def normalise(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
         return each(norm, parts)
     learning, others = parts
     with torch.no_grad():
-        variance, mean = _moments(learning)
-        variance_all, mean_all = _of_both(variance, mean, len(learning), *_moments(others), len(others))
-        _track(norm, mean_all, variance_all, (len(learning) + len(others)) * math.prod(others.shape[2:]))
+        (variance, mean), (variance_2, mean_2) = _moments(learning), _moments(others)
+        samples = len(learning) + len(others)
+        share = len(learning) / samples
+        between = share * (1 - share) * (mean - mean_2).square()
+        variance_all = share * variance + (1 - share) * variance_2 + between
+        mean_all = share * mean + (1 - share) * mean_2
+        _track(norm, mean_all, variance_all, samples * math.prod(others.shape[2:]))
         rest = batch_norm(others, mean_all, variance_all, norm.weight, norm.bias, eps=norm.eps)
         deviation = (variance_all + norm.eps).sqrt()
         shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
@@ -67,18 +71,6 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
         mean, variance = torch.batch_norm_update_stats(x, unused, unused, 0.0)
         return variance, mean
     return torch.var_mean(x, (0, 2, 3), correction=0)
-
-
-def _of_both(
-    variance: Tensor, mean: Tensor, samples: int, variance_2: Tensor, mean_2: Tensor, samples_2: int
-) -> tuple[Tensor, Tensor]:
-    """The variance and mean of two sets together."""
-    share = samples / (samples + samples_2)
-    between = share * (1 - share) * (mean - mean_2).square()
-    return (
-        share * variance + (1 - share) * variance_2 + between,
-        share * mean + (1 - share) * mean_2,
-    )
 
 
 def _track(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:

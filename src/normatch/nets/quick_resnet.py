@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, max_pool2d
 
@@ -25,13 +26,10 @@ class QuickResNet(Backbone):
     ``quick-resnet`` half the width. With a fifth of WRN-28-2's layers at full resolution it makes more steps in a
     minute, and in equal time becomes more accurate; more channels pay if Muon trains them.
 
-    Arguments:
-        channels: The channels of the images.
-        widths: The channels of the first convolution, then those of each stage; the last are the features.
-        norm_momentum: The batch-norm momentum.
+    ``widths`` are the channels of the first convolution, then those of each stage; the last are the features.
     """
 
-    def __init__(self, channels: int, widths: Sequence[int] = (32, 64, 128, 256), norm_momentum: float = 0.01) -> None:
+    def __init__(self, channels: int, widths: Sequence[int], norm_momentum: float) -> None:
         super().__init__(features=widths[-1])
         self.stem = _Layer(channels, widths[0], norm_momentum)
         self.stages = nn.ModuleList(_Stage(*inner, norm_momentum) for inner in pairwise(widths))
@@ -55,7 +53,7 @@ class _Stage(nn.Module):
 
     def forward(self, parts: Parts) -> Parts:
         parts = self.down(parts)
-        return tuple(x + y for x, y in zip(parts, self.residual(parts), strict=True))
+        return tuple(map(torch.add, parts, self.residual(parts)))
 
 
 class _Layer(nn.Module):

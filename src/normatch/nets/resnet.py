@@ -14,13 +14,9 @@ class ResNet18(Backbone):
 
     A 7×7 convolution and a max pool, each of stride 2, then four stages of two blocks with 64, 128, 256 and 512
     channels, and the mean over all pixels.
-
-    Arguments:
-        channels: The channels of the images.
-        norm_momentum: The batch-norm momentum.
     """
 
-    def __init__(self, channels: int, norm_momentum: float = 0.1) -> None:
+    def __init__(self, channels: int, norm_momentum: float) -> None:
         super().__init__(features=512)
         self.stem = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
         self.norm = nn.BatchNorm2d(64, momentum=norm_momentum)
@@ -58,14 +54,11 @@ class _Block(nn.Module):
     def forward(self, parts: Parts) -> Parts:
         residual = each(relu, normalise(self.norm1, each(self.conv1, parts)))
         residual = normalise(self.norm2, each(self.conv2, residual))
-        return tuple(relu(x + y) for x, y in zip(self._shortcut(parts), residual, strict=True))
-
-    def _shortcut(self, parts: Parts) -> Parts:
-        if not isinstance(self.shortcut, nn.Sequential):
-            return parts
-        conv, norm = self.shortcut
-        assert isinstance(norm, nn.BatchNorm2d)
-        return normalise(norm, each(conv, parts))
+        if isinstance(self.shortcut, nn.Sequential):
+            conv, norm = self.shortcut
+            assert isinstance(norm, nn.BatchNorm2d)
+            parts = normalise(norm, each(conv, parts))
+        return tuple(relu(x + y) for x, y in zip(parts, residual, strict=True))
 
 
 def _activate_and_pool(x: Tensor) -> Tensor:

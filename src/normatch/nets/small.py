@@ -17,13 +17,9 @@ class SmallWide(Backbone):
 
     It is fast because of the pool right after the first convolution: the two convolutions of 64 channels run on a
     quarter of the pixels.
-
-    Arguments:
-        channels: The channels of the images.
-        norm_momentum: The batch-norm momentum.
     """
 
-    def __init__(self, channels: int, norm_momentum: float = 0.1) -> None:
+    def __init__(self, channels: int, norm_momentum: float) -> None:
         super().__init__(features=128)
         self.stem = nn.Conv2d(channels, 32, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(32, momentum=norm_momentum)

@@ -21,11 +21,8 @@ SIDES = (1, 4096)
 class TimmNetwork(Backbone):
     """A network of timm without its last layer, with one momentum for all batch norms.
 
-    Arguments:
-        name: Its name in timm.
-        pretrained: Whether it starts from timm's weights, which :meth:`load_pretrained` downloads.
-        shape: (C, H, W) of an image. For one channel, timm sums the first layer's weights over the colours.
-        norm_momentum: The batch-norm momentum.
+    If ``pretrained``, it starts from timm's weights, which :meth:`load_pretrained` downloads. For images of one
+    channel, timm sums the first layer's weights over the colours.
     """
 
     def __init__(self, name: str, pretrained: bool, shape: tuple[int, ...], norm_momentum: float) -> None:
@@ -74,10 +71,8 @@ def _spec(pretrained: bool, name: str) -> BackboneSpec:
 
 
 def _statistics(name: str, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The channel means and deviations of the weights' training images, averaged over the colours for grey images.
-
-    On the scale 0 … 255; timm's are on 0 … 1.
-    """
+    """The channel means and deviations of the weights' training images, on the scale 0 … 255; for grey images averaged
+    over the colours."""
     config = _timm().get_pretrained_cfg(name)
     mean, std = (tuple(255.0 * value for value in values) for values in (config.mean, config.std))
     return (mean, std) if len(mean) == shape[0] else ((sum(mean) / len(mean),), (sum(std) / len(std),))

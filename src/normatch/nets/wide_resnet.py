@@ -36,10 +36,8 @@ class WideResNet(Backbone):
     :math:`x_i`: their :math:`B_1` goes unused, and is left out here.
 
     Arguments:
-        channels: The channels of the images.
         depth: The number of convolutions on the longest path, 6n + 4 for n blocks a group.
         width: The factor k.
-        norm_momentum: The batch-norm momentum.
         published: Whether to build the network of NorMatch's published code.
     """
 

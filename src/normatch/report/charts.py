@@ -3,13 +3,12 @@
 Colours are names in ``charts.css``, which has them for light and dark mode.
 """
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,7 @@ from markupsafe import Markup, escape
 from normatch.metrics import Bin
 from normatch.text import on_one_line, percent
 
-__all__ = [
-    "COLORS",
-    "FIGURE_3",
-    "FIGURE_4",
-    "SHAPES",
-    "IntervalRow",
-    "Series",
-    "alone",
-    "bar_chart",
-    "clean",
-    "interval_chart",
-    "latent_chart",
-    "line_chart",
-    "matrix_chart",
-    "reliability_chart",
-    "style",
-]
+__all__ = ["COLORS", "FIGURE_3", "FIGURE_4", "IntervalRow", "Series", "alone", "interval_chart", "line_chart"]
 
 Point = tuple[float, float]
 
@@ -63,10 +46,9 @@ FIGURE_4 = {
 }
 
 
-@cache
-def style() -> Markup:
-    """The style sheet of the charts."""
-    return Markup(files("normatch.report").joinpath("charts.css").read_text(encoding="utf-8"))
+def sheet(name: str) -> Markup:
+    """A style sheet of this folder."""
+    return Markup(files("normatch.report").joinpath(name).read_text(encoding="utf-8"))
 
 
 def clean(value: object) -> Markup:
@@ -85,32 +67,28 @@ def tag(element: str, *children: str, **attributes: object) -> Markup:
     Markup('<text x="1" text-anchor="end">a &lt; b</text>')
     """
     given = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{clean(pixels(value) if isinstance(value, float) else value)}"'
+        f' {name.rstrip("_").replace("_", "-")}="{clean(pixels(value) if isinstance(value, Real) else value)}"'
         for name, value in attributes.items()
         if value is not None
     )
     return Markup(f"<{element}{given}>{''.join(map(clean, children))}</{element}>")
 
 
-def pixels(value: float) -> str:
+def pixels(value: Any) -> str:
     """A length with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def label(x: float, y: float, text: str, anchor: str = "middle", **attributes: object) -> Markup:
-    return tag("text", text, x=float(x), y=float(y), text_anchor=anchor, **attributes)
+    return tag("text", text, x=x, y=y, text_anchor=anchor, **attributes)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str = "grid") -> Markup:
-    return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
-def dot(x: float, y: float, radius: float, said: str) -> Markup:
-    return tag("circle", tooltip(said), cx=float(x), cy=float(y), r=float(radius), class_="dot")
-
-
-def tooltip(text: str) -> Markup:
-    return tag("title", text)
+def shape(element: str, tooltip: str, class_: str, **attributes: object) -> Markup:
+    return tag(element, tag("title", tooltip), **attributes, class_=class_)
 
 
 def ink(color: str) -> str:
@@ -126,28 +104,6 @@ def picture(width: float, height: float, title: str, description: str, *body: st
 
 def shorten(name: str, longest: int) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
-def beginning(names: Sequence[str]) -> str:
-    """The words with which all names begin.
-
-    >>> beginning(["run-of-40-seed0", "run-of-40-seed1"])
-    'run-of-40-'
-    """
-    words = zip(*(re.split(r"(?<=[-_. /])", name) for name in names), strict=False)
-    return "".join(word[0] for word in itertools.takewhile(lambda word: len(set(word)) == 1, words))
-
-
-def tell_apart(names: Sequence[str], longest: int) -> list[str]:
-    """The names; if one is longer than ``longest``, without the words with which all begin, then cut.
-
-    >>> tell_apart(["cat", "dog"], 8), tell_apart(["run-of-40-seed0", "run-of-40-seed1"], 8)
-    (['cat', 'dog'], ['…seed0', '…seed1'])
-    """
-    alike = len(beginning(names))
-    if alike and len(names) > 1 and max(map(len, names)) > longest:
-        names = [f"…{name[alike:]}" for name in names]
-    return [shorten(name, longest) for name in names]
 
 
 def axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
@@ -207,22 +163,21 @@ def line_chart(
     if shares and top - bottom < 0.05:  # the same accuracy throughout: an axis around it, within 0 and 100%
         bottom, top = max(0.0, bottom - 0.05), min(1.0, top + 0.05)
     height, marks, last = 240, ticks(bottom, top), max(x for s in series for x, _ in s.points)
-    foot = height - BOTTOM
-    x_axis, y_axis = axis(0, last, LEFT, WIDTH - RIGHT), axis(marks[0], marks[-1], foot, TOP)
-    body = [label((LEFT + WIDTH - RIGHT) / 2, height - 4, "step")]
-    for mark in marks:
-        body += [line(LEFT, y_axis(mark), WIDTH - RIGHT, y_axis(mark))]
-        body += [label(LEFT - 7, y_axis(mark) + 4, form(mark), "end")]
+    foot, right = height - BOTTOM, WIDTH - RIGHT
+    x_axis, y_axis = axis(0, last, LEFT, right), axis(marks[0], marks[-1], foot, TOP)
+    body = [label((LEFT + right) / 2, height - 4, "step")]
+    for y in marks:
+        body += [line(LEFT, y_axis(y), right, y_axis(y)), label(LEFT - 7, y_axis(y) + 4, form(y), "end")]
     body += [label(x_axis(step), foot + 17, compact(step)) for step in ticks(0, last) if step <= last]
     said = []
     for s in series:
         path, pen = "", "M"
-        for x, y in s.points:
-            path += f"{pen}{pixels(x_axis(x))} {pixels(y_axis(y))}" if y is not None else ""
-            pen = "L" if y is not None else "M"
+        for x, value in s.points:
+            path += f"{pen}{pixels(x_axis(x))} {pixels(y_axis(value))}" if value is not None else ""
+            pen = "L" if value is not None else "M"
         drawn = [tag("path", d=path, class_="line", stroke_dasharray=s.dash)]
-        if len(s.known) <= 60:
-            drawn += [dot(x_axis(x), y_axis(y), 2.5, f"{s.name}, step {x:g}: {form(y)}") for x, y in s.known]
+        for x, y in s.known if len(s.known) <= 60 else []:
+            drawn.append(shape("circle", f"{s.name}, step {x:g}: {form(y)}", "dot", cx=x_axis(x), cy=y_axis(y), r=2.5))
         body.append(tag("g", *drawn, style=ink(s.color)))
         ends = [f"{form(y)} at step {x:g}" for x, y in (*s.known[:1], *s.known[-1:])]
         said.append(f"{s.name}: {', '.join(ends) or 'nothing was counted'}.")
@@ -246,17 +201,13 @@ def bar_chart(title: str, names: Sequence[str], groups: dict[str, tuple[str, Seq
     row = 9 * len(groups) + 9
     marks = ticks(0, max(max(shares) for _, shares in groups.values()), 4)
     body, x_axis, height = share_rows([shorten(name, 18) for name in names], row, marks)
+    said = [f"{name}:" for name in names]
     for g, (group, (color, shares)) in enumerate(groups.items()):
         for i, share in enumerate(shares):
-            place = {"x": x_axis(0), "y": 10.0 + i * row + 9 * g, "width": x_axis(share) - x_axis(0), "height": 8}
-            body.append(
-                tag("rect", tooltip(f"{names[i]}, {group}: {share:.1%}"), **place, class_="share", style=ink(color))
-            )
-    said = [
-        f"{name}: {', '.join(f'{group} {shares[i]:.1%}' for group, (_, shares) in groups.items())}."
-        for i, name in enumerate(names)
-    ]
-    return picture(WIDTH, height, title, " ".join(said), *body)
+            place = {"x": x_axis(0), "y": 10 + i * row + 9 * g, "width": x_axis(share) - x_axis(0), "height": 8}
+            body.append(shape("rect", f"{names[i]}, {group}: {share:.1%}", "share", **place, style=ink(color)))
+            said[i] += f"{',' * (g > 0)} {group} {share:.1%}"
+    return picture(WIDTH, height, title, ". ".join(said) + ".", *body)
 
 
 @dataclass(frozen=True)
@@ -277,11 +228,15 @@ def interval_chart(title: str, rows: Sequence[IntervalRow]) -> Markup:
     low, high = min(row.interval[0] for row in rows), max(row.interval[1] for row in rows)
     spare = max(0.0, 0.02 - (high - low)) / 2  # so that small differences look small
     marks = ticks(max(0.0, low - spare), min(1.0, high + spare), 4)
-    body, x_axis, height = share_rows(tell_apart([row.name for row in rows], 18), 30, marks)
+    # Long names of runs differ at their ends.
+    names = [row.name if len(row.name) <= 18 else f"…{row.name[-17:]}" for row in rows]
+    body, x_axis, height = share_rows(names, 30, marks)
     for i, row in enumerate(rows):
         y = 6 + (i + 0.5) * 30
         bar = line(x_axis(max(row.interval[0], marks[0])), y, x_axis(min(row.interval[1], marks[-1])), y, "interval")
-        body.append(tag("g", bar, dot(x_axis(row.share), y, 5, str(row)), style=ink(row.color)))
+        body.append(
+            tag("g", bar, shape("circle", str(row), "dot", cx=x_axis(row.share), cy=y, r=5), style=ink(row.color))
+        )
     return picture(WIDTH, height, title, " ".join(map(str, rows)), *body, class_="chart top")
 
 
@@ -297,13 +252,10 @@ def matrix_chart(table: Sequence[Sequence[int]], classes: Sequence[str]) -> Mark
     worst = max(float((shares * (1 - np.eye(k))).max()), 1e-9)
     body = [tag("rect", x=margin, y=margin, width=side, height=side, class_="ground")]
     for i, j in np.argwhere(counts):
-        share = float(shares[i, j])
-        x, y = margin + j * cell, margin + i * cell
-        look = {"class_": "right", "fill_opacity": f"{share:.2f}"}
-        if i != j:
-            look = {"class_": "wrong", "fill_opacity": f"{0.15 + 0.6 * share / worst:.2f}"}
-        said = tooltip(f"{counts[i, j]} of class {classes[i]} called {classes[j]}: {share:.1%}")
-        body.append(tag("rect", said, x=float(x), y=float(y), width=gap, height=gap, **look))
+        share, x, y = shares[i, j], margin + j * cell, margin + i * cell
+        kind, opacity = ("right", share) if i == j else ("wrong", 0.15 + 0.6 * share / worst)
+        said = f"{counts[i, j]} of class {classes[i]} called {classes[j]}: {share:.1%}"
+        body.append(shape("rect", said, kind, x=x, y=y, width=gap, height=gap, fill_opacity=f"{opacity:.2f}"))
         if k <= 16:
             strong = "count on" if i == j and share > 0.5 else "count"
             body.append(label(x + cell / 2, y + cell / 2 + size / 3, str(counts[i, j]), class_=strong))
@@ -336,40 +288,25 @@ def reliability_chart(title: str, bins: Sequence[Bin]) -> Markup:
     for b in bins:
         if b.accuracy is None or b.confidence is None:
             continue
-        place: dict[str, Any] = {"x": x_axis(b.low) + 1, "width": x_axis(b.high) - x_axis(b.low) - 2}
-        said.append(f"{b.confidence:.1%} confident, {b.accuracy:.1%} right ({b.n}).")
-        height, level, share = max(y_axis(0) - y_axis(b.accuracy), 1.0), y_axis(b.confidence), strip * b.n / most
+        x, end, level, n = x_axis(b.low) + 1, x_axis(b.high) - 1, y_axis(b.confidence), strip * b.n / most
+        bar = {"y": y_axis(b.accuracy), "height": max(y_axis(0) - y_axis(b.accuracy), 1)}
         strength = f"{0.2 + 0.65 * (b.n / most) ** 0.25:.2f}"  # bars of few samples are pale, because they say little
+        said.append(f"{b.confidence:.1%} confident, {b.accuracy:.1%} right ({b.n}).")
         body += [
-            tag(
-                "rect",
-                tooltip(said[-1]),
-                y=y_axis(b.accuracy),
-                height=height,
-                **place,
-                class_="bar",
-                fill_opacity=strength,
-            ),
-            line(place["x"], level, place["x"] + place["width"], level, "claim"),
-            tag("rect", tooltip(said[-1]), y=foot - share, height=share, **place, class_="quiet"),
+            shape("rect", said[-1], "bar", x=x, width=end - x, **bar, fill_opacity=strength),
+            line(x, level, end, level, "claim"),
+            shape("rect", said[-1], "quiet", x=x, width=end - x, y=foot - n, height=n),
         ]
     body += [line(LEFT, y_axis(0), right, y_axis(1), "ideal")]
     body += [label((LEFT + right) / 2, foot + BOTTOM - 4, "confidence")]
     return picture(WIDTH, foot + BOTTOM, title, " ".join(said), *body)
 
 
-def latent_chart(
-    points: Sequence[Point],
-    labels: Sequence[int],
-    samples: Sequence[int],
-    centres: Sequence[Point | None],
-    means: Sequence[Point],
-    scales: Sequence[float],
-    classes: Sequence[str],
-) -> Markup:
+def latent_chart(latents: dict[str, Any], classes: Sequence[str]) -> Markup:
     """Latents in a plane, with the names of classes at their centres, and the flow's Gaussians: a cross and a circle of
     radius σ. Both axes have the same scale, so that circles stay circles."""
     width, edge = 560, 24
+    points, means = latents["points"], latents["means"]
     corner, far = np.min([*points, *means], 0), np.max([*points, *means], 0)
     span = np.maximum(far - corner, 1e-9)
     height = float(np.clip(width * span[1] / span[0], 260, 460))
@@ -379,25 +316,25 @@ def latent_chart(
         x, y = np.subtract(point, (corner + far) / 2) * unit
         return float(width / 2 + x), float(height / 2 - y)
 
-    body = []
-    for k, (mean, scale) in enumerate(zip(means, scales, strict=True)):
+    body, crosses = [], []
+    for k, (mean, scale) in enumerate(zip(means, latents["scales"], strict=True)):
         (x, y), said = place(mean), f"class {classes[k]}: mean and σ = {scale:.3g} of its Gaussian"
-        circle = {"cx": x, "cy": y, "r": max(float(scale * unit), 2.0), "style": ink(f"c{k % COLORS}")}
-        body.append(tag("circle", tooltip(said), **circle, class_="spread"))
-    for point, k, sample in zip(points, labels, samples, strict=True):
-        x, y = place(point)
-        look = {"d": SHAPES[k // COLORS % len(SHAPES)], "style": ink(f"c{k % COLORS}"), "class_": "point"}
-        at = f"translate({x:.1f} {y:.1f})"
-        body.append(tag("path", tooltip(f"{sample}, class {classes[k]}"), transform=at, **look))
-    body += [
-        tag("path", d=f"M{x - 4:.1f} {y:.1f}h8M{x:.1f} {y - 4:.1f}v8", class_="mean") for x, y in map(place, means)
-    ]
+        color = ink(f"c{k % COLORS}")
+        body.append(shape("circle", said, "spread", cx=x, cy=y, r=max(scale * unit, 2), style=color))
+        crosses.append(tag("path", d=f"M{x - 4:.1f} {y:.1f}h8M{x:.1f} {y - 4:.1f}v8", class_="mean"))
+    for point, k, sample in zip(points, latents["labels"], latents["samples"], strict=True):
+        at = "translate({:.1f} {:.1f})".format(*place(point))
+        look = {"d": SHAPES[k // COLORS % len(SHAPES)], "style": ink(f"c{k % COLORS}")}
+        body.append(shape("path", f"{sample}, class {classes[k]}", "point", transform=at, **look))
     if len(classes) <= 12:
-        names = [shorten(name, 12) for name, centre in zip(classes, centres, strict=True) if centre]
-        places = apart(names, [place(centre) for centre in centres if centre], height)
-        body += [label(x, y + 6, name, class_="name") for name, (x, y) in zip(names, places, strict=True)]
+        named = [
+            (shorten(n, 12), place(centre)) for n, centre in zip(classes, latents["centres"], strict=True) if centre
+        ]
+        names = [name for name, _ in named]
+        places = apart(names, [centre for _, centre in named], height)
+        crosses += [label(x, y + 6, name, class_="name") for name, (x, y) in zip(names, places, strict=True)]
     said = f"{len(points)} points of {len(classes)} classes, with the names of the classes at their centres."
-    return picture(width, height, "Latents of the flow in two dimensions", said, *body)
+    return picture(width, height, "Latents of the flow in two dimensions", said, *body, *crosses)
 
 
 def apart(
@@ -434,10 +371,8 @@ def alone(chart: str, series: Sequence[Series] = ()) -> Markup:
     top = y + 12 if series else 8
     # Some browsers use the attributes of a nested SVG, others its style, so both are set.
     inner = Markup(str(chart).replace("<svg ", f'<svg y="{top}" width="{width:g}" height="{height:g}" ', 1))
-    rules = Markup(
-        f"svg {{ font-family: system-ui, sans-serif; }} .chart {{ width: {width:g}px; height: {height:g}px; }}"
-    )
+    rules = f"svg {{ font-family: system-ui, sans-serif; }} .chart {{ width: {width:g}px; height: {height:g}px; }}"
     ground = tag("rect", width=width, height=height + top, rx=6, style="fill: var(--card)")
-    sheet = tag("style", style() + rules)
+    style = tag("style", sheet("charts.css") + Markup(rules))
     box = f"0 0 {width:g} {height + top:g}"
-    return tag("svg", sheet, ground, *entries, inner, xmlns="http://www.w3.org/2000/svg", viewBox=box, width=2 * width)
+    return tag("svg", style, ground, *entries, inner, xmlns="http://www.w3.org/2000/svg", viewBox=box, width=2 * width)

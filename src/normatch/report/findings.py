@@ -1,13 +1,14 @@
-"""The numbers of a report, JSON-ready: the page shows them and ``--json`` prints them.
+"""The numbers of a report: the page shows them and ``--json`` prints them.
 
 They are made from the files of a finished run and, if its data can be read again, from new predictions.
 """
 
 import math
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 from normatch import metrics
 from normatch.config import Config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, HostPool, Reading, sources
+from normatch.data.cache import CacheError
 from normatch.data.images import DEFAULT
-from normatch.data.images.cache import CacheError
 from normatch.device import Device, device_of
 from normatch.errors import UserError, repeat_command
 from normatch.evaluate.held_out import held_out, read_held_out
@@ -29,9 +30,10 @@ from normatch.training.job import corpus_of
 from normatch.training.predictions import HeldOutPredictions
 from normatch.training.run import STAYED, Moved, Run
 
-__all__ = ["Evidence", "Findings", "Predicted", "Shown", "curves_of", "examine", "gather", "next_steps"]
+__all__ = ["Evidence", "Numbers", "Predicted", "curves_of", "examine", "gather", "next_steps"]
 
-T = TypeVar("T")
+Numbers = dict[str, Any]
+"""One section of the findings, or all of them: plain values by their names in JSON."""
 
 Curve = list[tuple[int, float | None]]
 """(step, value) pairs; the value is None where nothing was counted."""
@@ -64,6 +66,20 @@ class Predicted:
     def p(self) -> NDArray[np.float64]:
         """(N, K) probabilities of the head."""
         return metrics.soften(self.logits, 1.0)
+
+    # The same as of stored predictions.
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return self.dataset.labels
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        return np.asarray(self.logits.argmax(1))
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        return np.asarray(self.p.max(1))
 
 
 @dataclass(frozen=True)
@@ -108,15 +124,14 @@ def gather(path: Path, moved: Moved = STAYED, device: Device = "auto", reading: 
     model = load_model(path).to(device_of(device))
     scored = read_held_out(run, model.spec.classes)
     try:
-        corpus = corpus_of(run, moved, reading)
-        held, validation, unlabelled = _predict_all(run, corpus, model)
+        held, validation, unlabelled = _predict_all(run, corpus_of(run, moved, reading), model)
     except (UserError, OSError) as error:
         if moved != STAYED or isinstance(error, CacheError):
             raise
         return Evidence(run, config, model, scored, gone=str(error))
     if scored is None and held is not None and held.which != "unlabelled":
         # Only then: stored predictions take precedence, because another device may round differently.
-        scored = HeldOutPredictions(held.which, held.samples, held.dataset.labels, held.p.argmax(1), held.p.max(1))
+        scored = HeldOutPredictions(held.which, held.samples, held.labels, held.predicted, held.confidence)
     return Evidence(run, config, model, scored, held, validation, unlabelled)
 
 
@@ -149,178 +164,55 @@ def _array(tensor: torch.Tensor) -> NDArray[np.float64]:
     return tensor.detach().double().cpu().numpy()
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Confidence against accuracy, before and after temperature scaling."""
-
-    before: tuple[metrics.Bin, ...]
-    error_before: float
-    after: tuple[metrics.Bin, ...] | None
-    error_after: float | None
-    temperatures: tuple[float, ...]
-    how: str
-    """A sentence on the samples on which the temperature was fitted, or on why none was."""
-
-
-@dataclass(frozen=True)
-class Balance:
-    """How often each class is a pseudo-label, and how often it is the true class, where known."""
-
-    n: int
-    of: int
-    """Number of all unlabelled samples, of which ``n`` were predicted again."""
-    known: int
-    pseudo: list[int]
-    truth: list[int]
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Head and auxiliary classifier on the same samples; accuracies are None if no class is known."""
-
-    of: str
-    n: int
-    agree: int
-    accuracy_agree: float | None
-    accuracy_disagree: float | None
-    accuracy_auxiliary: float | None
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One sample: the predictions of head and auxiliary classifier, and the true class if known."""
-
-    sample: int
-    truth: str | None
-    head: str
-    head_confidence: float
-    auxiliary: str | None = None
-    """None if there is no auxiliary classifier, or if several classes are its most probable."""
-    auxiliary_confidence: float | None = None
-    file: str | None = None
-    """Its path in the data's folder; None if it is not a file, or the data could not be read."""
-
-
-@dataclass(frozen=True)
-class Latents:
-    """The flow's latents in their first two principal components, with the class means and scales of its mixture."""
-
-    of: str
-    samples: list[int]
-    points: list[tuple[float, float]]
-    labels: list[int]
-    colored_by: str
-    centres: list[tuple[float, float] | None]
-    """Mean of the points of each class; None if it has none."""
-    means: list[tuple[float, float]]
-    """Means of the Gaussians of the flow's mixture."""
-    scales: list[float]
-    explained: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Next:
-    """What to do next, and its command."""
-
-    what: str
-    command: str
-
-
-@dataclass(frozen=True)
-class Findings:
-    """A run in numbers. Fields that could not be determined are None; ``left_out`` has the reasons."""
-
-    name: str
-    method: str
-    noun: str
-    """What a sample is called: images or samples, in the plural."""
-    auxiliary: str | None
-    """The name of the second classifier."""
-    classes: tuple[str, ...]
-    evaluated_on: str | None
-    n: int
-    accuracy: float | None
-    interval: tuple[float, float] | None
-    balanced_accuracy: float | None
-    """Mean recall of the classes: the accuracy if all were equally frequent."""
-    macro_f1: float | None
-    """Mean F1 of the classes."""
-    curves: dict[str, Curve]
-    trained_on: int | None
-    """Number of unlabelled samples of known class if their labels are all trained on; None if others are known."""
-    confusion: list[list[int]] | None
-    per_class: list[dict[str, Any]] | None
-    calibration: Calibration | None
-    balance: Balance | None
-    agreement: Agreement | None
-    disputed: list[Shown] | None
-    errors: list[Shown] | None
-    latents: Latents | None
-    warnings: list[dict[str, Any]]
-    left_out: dict[str, str]
-    command: str
-    next: list[Next]
-    config: dict[str, Any]
-    result: dict[str, Any]
-
-
-def examine(evidence: Evidence) -> Findings:
-    """All findings that the evidence allows."""
-    left_out: dict[str, str] = {}
-
-    def found(name: str, value: T | str) -> T | None:
-        if isinstance(value, str):
-            left_out[name] = value
-            return None
-        return value
-
+def examine(evidence: Evidence) -> Numbers:
+    """All findings that the evidence allows. The others are None, and ``left_out`` has the reasons."""
     config, run, spec, scored = evidence.config, evidence.run, evidence.model.spec, evidence.scored
-    result = run.result
+    result, curves = run.result, curves_of(run.metrics())
     n, accuracy = result["n"], result["accuracy"]
     unscored = evidence.gone_or(f"No {evidence.noun} of known class were held out: {run.how_to_test}.")
-    table = found(
-        "classes", metrics.confusion(scored.labels, scored.predicted, len(spec.classes)) if scored else unscored
-    )
-    means = metrics.averages(scored.labels, scored.predicted) if scored else {}
+    sections: dict[str, Numbers | str] = {
+        "classes": _classes(scored, spec.classes) if scored else unscored,
+        "calibration": _calibration(evidence, scored) if scored else unscored,
+        "balance": _balance(evidence),
+        "disputed": _disputed(evidence),
+        "errors": {"errors": _errors(evidence, scored)} if scored else unscored,
+        "latents": _latents(evidence),
+    }
+    left_out = {name: found for name, found in sections.items() if isinstance(found, str)}
+    found = {name: None if isinstance(section, str) else section for name, section in sections.items()}
     if evidence.gone and evidence.noun == "images":
         left_out["pictures"] = evidence.gone_or("")
-    curves = curves_of(list(run.metrics()))
     if not any(name.startswith("pseudo/") for name in curves):
         left_out["pseudo"] = f"{config.method} makes no pseudo-labels."
     auxiliary = spec.auxiliary[0].kind if spec.auxiliary else None
-    agreed = found("disputed", _agreement(evidence))
-    return Findings(
-        name=config.name,
-        method=config.method,
-        noun=evidence.noun,
-        auxiliary="flow" if auxiliary == "nfc" else "second head" if auxiliary else None,
-        classes=spec.classes,
-        evaluated_on=result["evaluated_on"],
-        n=n,
-        accuracy=accuracy,
-        interval=wilson_interval(round(accuracy * n), n) if n else None,
-        balanced_accuracy=means.get("balanced_accuracy"),
-        macro_f1=means.get("macro_f1"),
-        curves=curves,
-        trained_on=_trained_on(run),
-        confusion=table.tolist() if table is not None else None,
-        per_class=metrics.per_class(scored.labels, scored.predicted, spec.classes) if scored else None,
-        calibration=found("calibration", _calibration(evidence, scored) if scored else unscored),
-        balance=found("balance", _balance(evidence)),
-        agreement=agreed,
-        disputed=_disputed(evidence) if agreed else None,
-        errors=found("errors", _errors(evidence, scored) if scored else unscored),
-        latents=found("latents", _latents(evidence)),
-        warnings=run.warnings,
-        left_out=left_out,
-        command=repeat_command(run.path),
-        next=next_steps(run),
-        config=to_json(config),
-        result=result,
-    )
+    return {
+        "name": config.name,
+        "method": config.method,
+        "noun": evidence.noun,  # what a sample is called, in the plural
+        "auxiliary": "flow" if auxiliary == "nfc" else "second head" if auxiliary else None,
+        "classes": list(spec.classes),
+        "evaluated_on": result["evaluated_on"],
+        "n": n,
+        "accuracy": accuracy,
+        "interval": wilson_interval(round(accuracy * n), n) if n else None,
+        **(found["classes"] or dict.fromkeys(("balanced_accuracy", "macro_f1", "confusion", "per_class"))),
+        "curves": curves,
+        "trained_on": _trained_on(run),
+        "calibration": found["calibration"],
+        "balance": found["balance"],
+        **(found["disputed"] or {"agreement": None, "disputed": None}),
+        **(found["errors"] or {"errors": None}),
+        "latents": found["latents"],
+        "warnings": run.warnings,
+        "left_out": left_out,
+        "command": repeat_command(run.path),
+        "next": next_steps(run),
+        "config": to_json(config),
+        "result": result,
+    }
 
 
-def curves_of(records: list[dict[str, Any]]) -> dict[str, Curve]:
+def curves_of(records: Iterable[dict[str, Any]]) -> dict[str, Curve]:
     """Each metric over the steps. Accuracies stay as they are; groups of neighbours of others are averaged, at the
     step of the last of each, so that at most ``MOST_POINTS`` are left."""
     curves: dict[str, Curve] = {}
@@ -341,123 +233,140 @@ def _averaged(curve: Curve) -> Curve:
     return thinned
 
 
-def _calibration(evidence: Evidence, scored: HeldOutPredictions) -> Calibration:
-    held, validation, n = evidence.held_out, evidence.validation, len(scored.samples)
+def _classes(scored: HeldOutPredictions, classes: tuple[str, ...]) -> Numbers:
+    """Balanced accuracy, macro-F1, the confusion matrix (rows are the truth), and scores of each class."""
+    means = metrics.averages(scored.labels, scored.predicted)
+    return {
+        "balanced_accuracy": means["balanced_accuracy"],
+        "macro_f1": means["macro_f1"],
+        "confusion": metrics.confusion(scored.labels, scored.predicted, len(classes)).tolist(),
+        "per_class": metrics.per_class(scored.labels, scored.predicted, classes),
+    }
+
+
+def _calibration(evidence: Evidence, scored: HeldOutPredictions) -> Numbers:
+    """Confidence against accuracy, before and after temperature scaling; ``how`` says on what it was fitted."""
+    held, validation, noun, n = evidence.held_out, evidence.validation, evidence.noun, len(scored.samples)
     before = metrics.reliability(scored.confidence, scored.correct)
     after: NDArray[np.float64] | None = None
     temperatures: tuple[float, ...] = ()
     if held is None:
         how = "No temperature was fitted: the data could not be read again."
     elif validation is not None and len(validation.samples) >= metrics.LEAST_TO_FIT:
-        temperatures = (metrics.fit_temperature(validation.logits, validation.dataset.labels),)
+        temperatures = (metrics.fit_temperature(validation.logits, validation.labels),)
         after = metrics.soften(held.logits, temperatures[0])
-        fitted = f"{len(validation.samples)} validation {evidence.noun}"
-        how = f"The temperature was fitted on {fitted} and scored on the test {evidence.noun}."
+        fitted = f"{len(validation.samples)} validation {noun}"
+        how = f"The temperature was fitted on {fitted} and scored on the test {noun}."
         if evidence.model.spec.temperature is not None:
             how += " normatch predict applies it."
     elif n >= metrics.LEAST_TO_FIT:
         after, temperatures = metrics.cross_fit(held.logits, scored.labels, evidence.config.seed)
         how = (
-            f"Two temperatures were fitted by cross-fitting: each random half of the {n} {scored.which} "
-            f"{evidence.noun} is scored at the temperature of the other half."
+            f"Two temperatures were fitted by cross-fitting: each random half of the {n} {scored.which} {noun} is "
+            "scored at the temperature of the other half."
         )
     else:
-        how = f"No temperature was fitted: {n} {evidence.noun} are too few."
+        how = f"No temperature was fitted: {n} {noun} are too few."
     scaled = metrics.reliability(after.max(1), after.argmax(1) == scored.labels) if after is not None else None
-    return Calibration(
-        before, metrics.mean_gap(before), scaled, metrics.mean_gap(scaled) if scaled else None, temperatures, how
-    )
+    return {
+        "before": before,
+        "error_before": metrics.mean_gap(before),
+        "after": scaled,
+        "error_after": metrics.mean_gap(scaled) if scaled else None,
+        "temperatures": temperatures,
+        "how": how,
+    }
 
 
 def _trained_on(run: Run) -> int | None:
-    # From the run's files, not from the data, which may have moved and of which Balance knows only some.
+    """Number of unlabelled samples of known class if their labels are all trained on; None if others are known."""
+    # From the run's files, not from the data, which may have moved and of which the balance knows only some.
     split = run.split
     if sum(run.result.get("label_counts", {}).values()) != len(split.labelled) + len(split.validation):
         return None
     return int(np.isin(split.labelled, split.unlabelled).sum())
 
 
-def _balance(evidence: Evidence) -> Balance | str:
+def _balance(evidence: Evidence) -> Numbers | str:
+    """How often each class is predicted for ``n`` of all ``of`` unlabelled samples, and is the truth of ``known``."""
     predicted, method = evidence.unlabelled, evidence.config.method
     if not methods.get(method).views.unlabelled:
         return f"{method} makes no pseudo-labels."
     if predicted is None:
         return evidence.gone_or(f"There are no unlabelled {evidence.noun}.")
-    classes, labels = len(evidence.model.spec.classes), predicted.dataset.labels
-    known = labels[labels != UNKNOWN]
-    return Balance(
-        n=len(labels),
-        of=len(evidence.run.split.unlabelled),
-        known=len(known),
-        pseudo=np.bincount(predicted.logits.argmax(1), minlength=classes).tolist(),
-        truth=np.bincount(known, minlength=classes).tolist(),
-    )
+    classes, known = len(evidence.model.spec.classes), predicted.labels[predicted.labels != UNKNOWN]
+    return {
+        "n": len(predicted.samples),
+        "of": len(evidence.run.split.unlabelled),
+        "known": len(known),
+        "pseudo": np.bincount(predicted.predicted, minlength=classes).tolist(),
+        "truth": np.bincount(known, minlength=classes).tolist(),
+    }
 
 
-def _agreement(evidence: Evidence) -> Agreement | str:
+def _disputed(evidence: Evidence) -> Numbers | str:
+    """How often head and auxiliary classifier name the same class, and samples for which they do not, those of largest
+    total variation ½ Σ |p_d − p_n| first. Accuracies are None if no class is known."""
     predicted = evidence.shown
     if not evidence.model.spec.auxiliary:
         return f"{evidence.config.method} has no second classifier to disagree with the head."
     if predicted is None or predicted.auxiliary is None:
         return evidence.gone_or(f"There are no {evidence.noun} to look at.")
-    head, other = predicted.logits.argmax(1), metrics.untied_argmax(predicted.auxiliary)
-    labels = predicted.dataset.labels if predicted.which != "unlabelled" else np.full(len(head), UNKNOWN)
-    agree, known = metrics.agreement(predicted.p, predicted.auxiliary), labels != UNKNOWN
+    p, q = predicted.p, predicted.auxiliary
+    agree, known = metrics.agreement(p, q), predicted.labels != UNKNOWN
+    if predicted.which == "unlabelled":
+        known[:] = False  # labels that the run did not use score nothing
 
     def accuracy(guess: NDArray[np.int64], where: NDArray[np.bool_]) -> float | None:
-        return float((guess == labels)[where & known].mean()) if (where & known).any() else None
+        return float((guess == predicted.labels)[where & known].mean()) if (where & known).any() else None
 
-    return Agreement(
-        of=evidence.described(predicted),
-        n=len(head),
-        agree=int(agree.sum()),
-        accuracy_agree=accuracy(head, agree),
-        accuracy_disagree=accuracy(head, ~agree),
-        accuracy_auxiliary=accuracy(other, np.ones_like(agree)),
-    )
-
-
-def _disputed(evidence: Evidence) -> list[Shown]:
-    """Samples for which both do not name the same class, those of largest total variation ½ Σ |p_d − p_n| first."""
-    predicted = evidence.shown
-    assert predicted is not None
-    assert predicted.auxiliary is not None
-    p, q = predicted.p, predicted.auxiliary
-    distance = np.abs(p - q).sum(1) / 2
-    rows = np.flatnonzero(~metrics.agreement(p, q))
-    return _shown(evidence, predicted, rows[np.argsort(-distance[rows], kind="stable")][:MOST_SHOWN])
+    agreement = {
+        "of": evidence.described(predicted),
+        "n": len(agree),
+        "agree": int(agree.sum()),
+        "accuracy_agree": accuracy(predicted.predicted, agree),
+        "accuracy_disagree": accuracy(predicted.predicted, ~agree),
+        "accuracy_auxiliary": accuracy(metrics.untied_argmax(q), np.ones_like(agree)),
+    }
+    rows = _first(np.flatnonzero(~agree), np.abs(p - q).sum(1))
+    return {"agreement": agreement, "disputed": _cases(evidence, predicted, rows, predicted)}
 
 
-def _errors(evidence: Evidence, scored: HeldOutPredictions) -> list[Shown]:
+def _errors(evidence: Evidence, scored: HeldOutPredictions) -> list[Numbers]:
     """Wrong predictions, the most confident first."""
-    rows = np.flatnonzero(~scored.correct)
-    rows = rows[np.argsort(-scored.confidence[rows], kind="stable")][:MOST_SHOWN]
-    if evidence.held_out is not None:
-        return _shown(evidence, evidence.held_out, rows)
-    names = evidence.model.spec.classes
-    columns = (a[rows].tolist() for a in (scored.samples, scored.labels, scored.predicted, scored.confidence))
-    return [Shown(at, names[truth], names[head], p) for at, truth, head, p in zip(*columns, strict=True)]
+    return _cases(evidence, scored, _first(np.flatnonzero(~scored.correct), scored.confidence), evidence.held_out)
 
 
-def _shown(evidence: Evidence, predicted: Predicted, rows: NDArray[np.int64]) -> list[Shown]:
-    p, q, names = predicted.p, predicted.auxiliary, (*evidence.model.spec.classes, None)  # UNKNOWN, −1, is None
-    other = metrics.untied_argmax(q) if q is not None else np.full(len(p), UNKNOWN)
-    labels, files = predicted.dataset.labels, predicted.dataset.files
+def _first(rows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Those ``rows`` that are shown: of the largest values."""
+    return rows[np.argsort(-values[rows], kind="stable")][:MOST_SHOWN]
+
+
+def _cases(
+    evidence: Evidence, head: Predicted | HeldOutPredictions, rows: NDArray[np.int64], more: Predicted | None
+) -> list[Numbers]:
+    """Samples with the predictions of the head and, of ``more``, those of the auxiliary classifier, and files."""
+    names = (*evidence.model.spec.classes, None)  # UNKNOWN, −1, is None
+    samples, labels, predicted, confidence = head.samples, head.labels, head.predicted, head.confidence
+    q, files = (more.auxiliary, more.dataset.files) if more is not None else (None, None)
+    other = metrics.untied_argmax(q) if q is not None else np.full(len(samples), UNKNOWN)
     return [
-        Shown(
-            sample=int(predicted.samples[row]),
-            truth=names[labels[row]],
-            head=names[p[row].argmax()] or "",
-            head_confidence=float(p[row].max()),
-            auxiliary=names[other[row]],
-            auxiliary_confidence=float(q[row].max()) if q is not None else None,
-            file=str(files[row]) if files is not None else None,
-        )
+        {
+            "sample": int(samples[row]),
+            "truth": names[labels[row]],
+            "head": names[predicted[row]],
+            "head_confidence": float(confidence[row]),
+            "auxiliary": names[other[row]],
+            "auxiliary_confidence": float(q[row].max()) if q is not None else None,
+            "file": str(files[row]) if files is not None else None,
+        }
         for row in rows
     ]
 
 
-def _latents(evidence: Evidence) -> Latents | str:
+def _latents(evidence: Evidence) -> Numbers | str:
+    """The flow's latents in their first two principal components, the mean of each class, and the means and scales of
+    the Gaussians of the flow's mixture."""
     predicted, flow = evidence.shown, evidence.model.flow
     if flow is None:
         return f"This run of {evidence.config.method} has no flow."
@@ -470,43 +379,34 @@ def _latents(evidence: Evidence) -> Latents | str:
     rows = sample(len(predicted.samples), MOST_LATENTS, evidence.config.seed, "latents")
     with np.errstate(invalid="ignore"):  # latents that are all the same have no variance to explain
         plane = PCA(2, svd_solver="full").fit(predicted.latents[rows])
-    first, second = np.nan_to_num(plane.explained_variance_ratio_).tolist()
     by_truth = predicted.which != "unlabelled"
-    labels = predicted.dataset.labels[rows] if by_truth else predicted.logits[rows].argmax(1)
+    labels = (predicted.labels if by_truth else predicted.predicted)[rows]
     points = plane.transform(predicted.latents[rows])
-    centres = [
-        points[labels == k].mean(0).tolist() if k in labels else None for k in range(len(evidence.model.spec.classes))
-    ]
-    return Latents(
-        of=evidence.described(predicted),
-        samples=predicted.samples[rows].tolist(),
-        points=[(x, y) for x, y in points.tolist()],
-        labels=labels.tolist(),
-        colored_by="true class" if by_truth else "predicted class",
-        centres=[centre and (centre[0], centre[1]) for centre in centres],
-        means=[(x, y) for x, y in plane.transform(_array(flow.mixture.means)).tolist()],
-        scales=_array(flow.mixture.scales).tolist(),
-        explained=(first, second),
-    )
+    classes = range(len(evidence.model.spec.classes))
+    return {
+        "of": evidence.described(predicted),
+        "samples": predicted.samples[rows].tolist(),
+        "points": points.tolist(),
+        "labels": labels.tolist(),
+        "colored_by": "true class" if by_truth else "predicted class",
+        "centres": [points[labels == k].mean(0).tolist() if k in labels else None for k in classes],
+        "means": plane.transform(_array(flow.mixture.means)).tolist(),
+        "scales": _array(flow.mixture.scales).tolist(),
+        "explained": np.nan_to_num(plane.explained_variance_ratio_).tolist(),
+    }
 
 
-def next_steps(run: Run) -> list[Next]:
-    """More labels for the user's own data, another seed, and the use of the model."""
-
-    def command(*words: object) -> str:
-        return shlex.join(["normatch", *map(str, words)])
-
+def next_steps(run: Run) -> list[dict[str, str]]:
+    """What to do next, each with its command: label more of the user's own data, try another seed, use the model."""
     config, place = run.config, run.path
-    seed = config.seed + 1
-    other = place.with_name(f"{place.name}-seed{seed}")
-    steps = []
+    other = place.with_name(f"{place.name}-seed{config.seed + 1}")
+    steps = {}
     if config.data not in sources and len(run.split.unlabelled):
-        table = place / "suggested.csv"
-        steps.append(Next("Find out what to label next", command("suggest", place, "--out", table)))
+        steps["Find out what to label next"] = ["suggest", place, "--out", place / "suggested.csv"]
     if run.result["n"]:
-        again = repeat_command(place, "--seed", str(seed), "--out", str(other))
-        steps.append(Next("Train with another seed, to see how much the accuracy varies", again))
-        steps.append(Next("Compare the seeds", command("compare", place, other)))
-    steps.append(Next("Predict new data", command("predict", place, "NEW", "--out", "labels.csv")))
-    steps.append(Next("Export the model, for programs without normatch", command("export", place)))
-    return steps
+        again = ["train", "--config", place / "config.json", "--seed", config.seed + 1, "--out", other]
+        steps["Train with another seed, to see how much the accuracy varies"] = again
+        steps["Compare the seeds"] = ["compare", place, other]
+    steps["Predict new data"] = ["predict", place, "NEW", "--out", "labels.csv"]
+    steps["Export the model, for programs without normatch"] = ["export", place]
+    return [{"what": what, "command": shlex.join(map(str, ["normatch", *words]))} for what, words in steps.items()]

@@ -4,30 +4,25 @@ import base64
 import io
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, partial
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 import normatch
 from normatch.config import flat, to_json
-from normatch.data import Reading
-from normatch.data.images import DEFAULT
-from normatch.device import Device
 from normatch.errors import UserError
 from normatch.files import must_be_free, replacing
 from normatch.metrics import COLDEST, HOTTEST
 from normatch.report import charts
 from normatch.report.charts import Series
-from normatch.report.findings import Evidence, Findings, Shown, examine, gather
-from normatch.training.run import STAYED, Moved, Run
+from normatch.report.findings import Evidence, Numbers, examine, gather
+from normatch.training.run import Run
 
-__all__ = ["numbers_of", "render", "write_page", "write_report"]
+__all__ = ["numbers_of", "render", "share", "write_page", "write_report"]
 
 LARGEST = 128
 """Largest side of a picture on the page, in pixels."""
@@ -41,27 +36,29 @@ LOSSES = {
     "loss/auxiliary_pseudo": "{second} on pseudo-labels",
 }
 LOSS_COLORS = ("text", "blue", "red", "green", "grey", "brown")
+HELD_OUT = {
+    f"{which}/accuracy": (f"{which} accuracy", c, None) for which, c in (("test", "blue"), ("validation", "red"))
+}
 
 
 def write_report(
     run: Path,
     out: Path | None = None,
     *,
-    moved: Moved = STAYED,
-    device: Device = "auto",
-    reading: Reading = DEFAULT,
     force: bool = False,
     tell: Callable[[str], object] = lambda _: None,
+    **how: Any,
 ) -> Path:
     """Write the page of a finished run, ``RUN/report.html`` by default, and return its path.
 
     An earlier ``RUN/report.html`` is replaced if the data could be read; it or another file, with ``force``. ``tell``
-    is called with a sentence if the data could not be read, which the page then lacks.
+    is called with a sentence if the data could not be read, which the page then lacks. ``how`` is as for
+    :func:`normatch.report.findings.gather`.
     """
     usual = Run.open(run).path / "report.html"
     place = out or usual
     must_be_free(place, force=force or place.resolve() == usual.resolve())
-    evidence = gather(run, moved, device, reading)
+    evidence = gather(run, **how)
     if evidence.gone is not None:
         if place.exists() and not force:
             raise UserError(
@@ -69,34 +66,26 @@ def write_report(
                 "replace it with --force, or say where the data is with --data"
             )
         tell(evidence.gone_or(""))
-    findings = examine(evidence)
-    write_page(place, render("report", to_json(findings), **view_of(evidence, findings)))
+    write_page(place, render_report(evidence, examine(evidence)))
     return place
 
 
-def numbers_of(
-    run: Path, *, moved: Moved = STAYED, device: Device = "auto", reading: Reading = DEFAULT
-) -> dict[str, Any]:
-    """The numbers of the page of a run, JSON-ready."""
-    numbers: dict[str, Any] = to_json(examine(gather(run, moved, device, reading)))
+def numbers_of(run: Path, **how: Any) -> Numbers:
+    """The numbers of the page of a run, JSON-ready; ``how`` is as for :func:`normatch.report.findings.gather`."""
+    numbers: Numbers = to_json(examine(gather(run, **how)))
     return numbers
 
 
 def write_page(place: Path, markup: str) -> None:
-    try:
-        with replacing(place) as part:
-            # File names that are not valid text are written with escapes.
-            part.write_text(markup, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UserError(f"cannot write {place} ({error.strerror}): choose another --out") from error
+    with replacing(place) as part:
+        # File names that are not valid text are written with escapes.
+        part.write_text(markup, encoding="utf-8", errors="backslashreplace")
 
 
 def render(kind: str, numbers: Any, **view: Any) -> str:
     """The page of a ``kind``, report or comparison, with its numbers in it as JSON."""
-    sheets = (
-        files("normatch.report").joinpath(name).read_text(encoding="utf-8") for name in ("charts.css", "style.css")
-    )
-    shell = {"kind": kind, "numbers": numbers, "version": normatch.__version__, "style": Markup("".join(sheets))}
+    style = charts.sheet("charts.css") + charts.sheet("style.css")
+    shell = {"kind": kind, "numbers": to_json(numbers), "version": normatch.__version__, "style": style}
     return environment().get_template("page.html").render(**shell, **view)
 
 
@@ -146,93 +135,79 @@ def numeric_columns(rows: list[list[str]]) -> list[bool]:
     return [i > 0 and all(re.match(r"[-+]?\d|–?$", cell) for cell in column) for i, column in enumerate(columns)]
 
 
-def view_of(evidence: Evidence, findings: Findings) -> dict[str, Any]:
-    """What the template of a report takes: findings, pictures, and the series and selections to draw."""
-    curves = findings.curves
+def render_report(evidence: Evidence, findings: Numbers) -> str:
+    """The page of a report: findings, pictures, and the series and selections to draw."""
+    curves = findings["curves"]
 
     def series(names: Mapping[str, tuple[str, str, str | None]]) -> list[Series]:
-        found = [
-            Series(name.replace("{second}", findings.auxiliary or "second classifier"), curves[key], color, dash)
+        second = findings["auxiliary"] or "second classifier"
+        found = (
+            Series(name.replace("{second}", second), curves[key], color, dash)
             for key, (name, color, dash) in names.items()
             if key in curves
-        ]
+        )
         return [s for s in found if s.known]
 
     losses = {
         key: (LOSSES.get(key, key.removeprefix("loss/")), LOSS_COLORS[i % len(LOSS_COLORS)], None)
         for i, key in enumerate(key for key in curves if key.split("/")[0] == "loss")
     }
-    held = {
-        f"{name}/accuracy": (f"{name} accuracy", color, None)
-        for name, color in (("test", "blue"), ("validation", "red"))
-    }
-    return {
-        "f": findings,
-        "accuracy": series(held),
-        "losses": series(losses),
-        "figure_3": series(charts.FIGURE_3),
-        "figure_4": series(charts.FIGURE_4),
-        "balance": balance_of(findings),
-        "confused": confused(findings),
-        "each_class": each_class(findings),
-        "pictures": pictures_of(evidence, findings),
-        "listed": partial(listed, findings),
-        "fields": [["field", "value"], *([name, shown(value)] for name, value in flat(findings.config).items())],
-    }
+    fields = flat(findings["config"])
+    return render(
+        "report",
+        findings,
+        f=findings,
+        accuracy=series(HELD_OUT),
+        losses=series(losses),
+        figure_3=series(charts.FIGURE_3),
+        figure_4=series(charts.FIGURE_4),
+        balance=balance_of(findings),
+        each_class=[
+            ["class", "precision", "recall", "F1", findings["noun"]],
+            *map(_class_row, findings["per_class"] or []),
+        ],
+        confused=confused(findings),
+        pictures=pictures_of(evidence, findings),
+        fields=[["field", "value"], *([name, str("–" if v is None else v)] for name, v in fields.items())],
+    )
 
 
-def balance_of(findings: Findings, most: int = 30) -> dict[str, Any] | None:
+def balance_of(findings: Numbers, most: int = 30) -> Numbers | None:
     """Names and shares of the classes to draw: those whose pseudo-labels differ most from the truth, if it is known."""
-    found = findings.balance
+    found, classes = findings["balance"], findings["classes"]
     if found is None:
         return None
-    pseudo, truth = np.array(found.pseudo) / found.n, np.array(found.truth) / max(found.known, 1)
+    pseudo, truth = np.array(found["pseudo"]) / found["n"], np.array(found["truth"]) / max(found["known"], 1)
     drawn = np.sort(np.argsort(-np.abs(pseudo - truth), kind="stable")[:most])
     groups = {"pseudo-labels": ("blue", pseudo[drawn].tolist())}
-    if found.known:
+    if found["known"]:
         groups["truth"] = ("grey", truth[drawn].tolist())
-    rows = [[name, f"{a:,}", f"{b:,}"] for name, a, b in zip(findings.classes, found.pseudo, found.truth, strict=True)]
-    counts = [row[: 1 + len(groups)] for row in (["class", "pseudo-labels", "truth"], *rows)]
-    return {"names": [findings.classes[k] for k in drawn], "groups": groups, "counts": counts}
+    counts = [["class", *groups]]
+    for name, *numbers in zip(classes, found["pseudo"], found["truth"], strict=True):
+        counts.append([name, *(f"{n:,}" for n in numbers[: len(groups)])])
+    return {"names": [classes[k] for k in drawn], "groups": groups, "counts": counts}
 
 
-def each_class(findings: Findings) -> list[list[str]]:
-    """The table of precision, recall and F1; a recall of no samples is a dash."""
-    return [["class", "precision", "recall", "F1", findings.noun]] + [
-        [c["name"], share(c["precision"]), share(c["recall"] if c["n"] else None), share(c["f1"]), f"{c['n']:,}"]
-        for c in findings.per_class or []
-    ]
+def _class_row(of: Numbers) -> list[str]:
+    recall = of["recall"] if of["n"] else None  # nothing was measured
+    return [of["name"], share(of["precision"]), share(recall), share(of["f1"]), f"{of['n']:,}"]
 
 
-def listed(findings: Findings, samples: list[Shown]) -> list[list[str]]:
-    """The table of samples that cannot be shown as pictures."""
-    columns = 6 if samples[0].auxiliary_confidence is not None else 4
-    rows = [["sample", "truth", "head", "confidence", findings.auxiliary or "", "confidence"]]
-    for s in samples:
-        second = [shown(s.auxiliary), share(s.auxiliary_confidence)]
-        rows.append([s.file or str(s.sample), shown(s.truth), s.head, share(s.head_confidence), *second])
-    return [row[:columns] for row in rows]
-
-
-def shown(value: object) -> str:
-    return "–" if value is None else str(value)
-
-
-def confused(findings: Findings, most: int = 8) -> list[tuple[str, str, int]]:
+def confused(findings: Numbers, most: int = 8) -> list[tuple[str, str, int]]:
     """The pairs of classes most often confused: truth, prediction, how often."""
-    counts = np.array(findings.confusion or np.zeros((1, 1), int))
+    classes, counts = findings["classes"], np.array(findings["confusion"] or [[0]])
     np.fill_diagonal(counts, 0)
     order = np.argsort(-counts, axis=None, kind="stable")[:most]
     pairs = zip(*np.unravel_index(order, counts.shape), strict=True)
-    return [(findings.classes[i], findings.classes[j], int(counts[i, j])) for i, j in pairs if counts[i, j]]
+    return [(classes[i], classes[j], int(counts[i, j])) for i, j in pairs if counts[i, j]]
 
 
-def pictures_of(evidence: Evidence, findings: Findings) -> dict[int, str]:
+def pictures_of(evidence: Evidence, findings: Numbers) -> dict[int, str]:
     """The images on the page as data URIs; empty for feature vectors or if the data could not be read."""
     predicted = evidence.shown
     if predicted is None or not predicted.dataset.is_images:
         return {}
-    wanted = {shown.sample for shown in (findings.disputed or []) + (findings.errors or [])}
+    wanted = {case["sample"] for case in (findings["disputed"] or []) + (findings["errors"] or [])}
     rows = {number: row for row, number in enumerate(predicted.samples.tolist()) if number in wanted}
     return {number: data_uri(predicted.dataset.inputs[row]) for number, row in rows.items()}
 

@@ -15,7 +15,7 @@ from normatch.device import Device
 from normatch.errors import UserError
 from normatch.recipes import recipes
 from normatch.reproduce.pages import section, write_page
-from normatch.reproduce.paper import Study, find_studies
+from normatch.reproduce.paper import FIXED_GRID, STUDIES, Study
 from normatch.reproduce.results import Table, diverged, read_result, setting, write_result
 from normatch.text import aligned, counted, percent
 from normatch.training.checkpoint import newest_step
@@ -52,11 +52,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class Grid:
-    """The runs of some studies, ordered by seed, so that a grid stopped early has all rows for some seeds."""
+    """The runs of some studies, in the order in which they are trained."""
 
     studies: tuple[Study, ...]
-    stand_in: str | None
-    """A recipe in the place of the studies' own."""
     runs: tuple[Planned, ...]
     missing: dict[str, str]
     """For recipes whose data cannot be read, and whose runs are left out: the reason."""
@@ -79,7 +77,7 @@ class Grid:
             }
             for run in self.runs
         ]
-        return {"stand_in": self.stand_in, "runs": runs, "missing": self.missing}
+        return {"runs": runs, "missing": self.missing}
 
     def describe(self) -> str:
         """The runs and what is left of them, as text."""
@@ -91,25 +89,32 @@ class Grid:
             steps, seeds = runs[0].config.steps, " ".join(str(run.config.seed) for run in runs)
             left = [f"{run.config.seed} from step {run.steps_done():,}" for run in runs if not run.ended]
             rows.append([name, seeds, f"{steps:,}", percent(steps / runs[0].whole), ", ".join(left) or "nothing"])
-        to_go = sum(run.config.steps - run.steps_done() for run in self.runs)
         return "\n".join(
             [
                 f"{', '.join(study.name for study in self.studies)}, into {self.out}",
                 *(f"  {line}" for line in aligned(rows)),
                 *(f"  {recipe} is left out: {why}" for recipe, why in self.missing.items()),
-                f"{counted(len(self.runs), 'run')}, {len(self.left)} left with {counted(to_go, 'step')}",
+                self.describe_left(),
             ]
         )
+
+    def describe_left(self) -> str:
+        """How much is left, and what another machine needs to continue."""
+        to_go = sum(run.config.steps - run.steps_done() for run in self.left)
+        begun = [f"runs/{run.name}" for run in self.left if run.steps_done()]
+        copied = f"; to continue elsewhere, copy {', '.join(['results', *begun])}" if begun else ""
+        return f"{counted(len(self.runs), 'run')}, {len(self.left)} left with {counted(to_go, 'step')}{copied}"
 
     def tables(self) -> list[Table]:
         """The studies, filled with all results so far."""
         results = [read_result(path) for path in sorted((self.out / "results").glob("*.json"))]
-        return [Table(study, results, self.stand_in) for study in self.studies]
+        return [Table(study, results) for study in self.studies]
 
     def train(self, tell: Callable[[str], None], minutes: float | None = None) -> list[str]:
         """Train what is left, for at most so many minutes; return the names of the runs that failed.
 
-        However it ends, runs that ended stay so, and the next call continues the others from their checkpoints.
+        However it ends, runs that ended stay so, and the next call continues the others from their checkpoints. A step
+        that a run has compiled serves all later runs that differ in seed or length alone.
         """
         (self.out / "results").mkdir(parents=True, exist_ok=True)
         self.tables()  # Before hours of training: a result that cannot be read would stop it after the first run.
@@ -126,7 +131,8 @@ class Grid:
                         continue
                 write_result(Run(run.folder), run.result, run.whole)
                 self.write_page()
-                _clear()
+                gc.collect()  # A step is part of a reference cycle, and holds most of the GPU's memory.
+                torch.cuda.empty_cache()
         return failed
 
     def write_page(self) -> Path:
@@ -139,57 +145,66 @@ def plan(
     name: str,
     *,
     steps: int | None = None,
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: Sequence[int] = (),
     only: Sequence[str] = (),
     data: str | None = None,
     data_root: Path | None = None,
     device: Device = "auto",
     out: Path = Path("runs/reproduce"),
 ) -> Grid:
-    """The runs of a table or figure, or of ``all``, that have a word of ``only`` in their name."""
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds are {' '.join(map(str, seeds)) or 'none'}: give different numbers from 0 on")
+    """The runs of a table or figure, of ``all``, or of the fixed ``grid``, that have a word of ``only`` in their name.
+
+    By default the seeds of a table are 0 to 2, and those of the fixed grid its own.
+    """
+    if any(seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds are {' '.join(map(str, seeds))}: give different numbers from 0 on")
     if steps is not None and steps < 1:
         raise UserError(f"steps is {steps}: give the steps of a run, 1 or more")
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: choose another --out")
-    studies, stand_in = find_studies(name), None if data is None else _recipe_for(data)
-    if stand_in is not None:
-        studies = tuple(study for study in studies if study.movable)
+    studies = _studies(name)
+    movable = [study for study in studies if study.movable and name != "grid"]
+    if data is not None:
+        recipe = _recipe_for(data)
+        studies = [study.on(recipe) for study in movable]
         if not studies:
             raise UserError(f"{name} is about its own data and cannot be trained on {data}: leave --data out")
-    trials = {(t.recipe, t.name, t.epochs): t for study in studies for t in study.trials()}
-    wanted = dict.fromkeys(stand_in or trial.recipe for trial in trials.values())
-    missing = _missing(wanted, data_root)
-    if len(missing) == len(wanted):
-        hint = "; to try it without, add --data digits" if any(study.movable for study in studies) else ""
+    # By seed, so that a grid stopped early has all rows for some seeds.
+    wanted = [(trial, seed) for seed in seeds or range(3) for study in studies for trial in study.trials()]
+    if name == "grid":
+        wanted = [(trial, seed) for trial, seed in FIXED_GRID if not seeds or seed in seeds]
+    needed = dict.fromkeys(trial.recipe for trial, _ in wanted)
+    missing = _missing(needed, data_root)
+    if missing and len(missing) == len(needed):
+        hint = "; to try it without, add --data digits" if movable else ""
         raise UserError(next(iter(missing.values())) + hint)
     runs: dict[str, Planned] = {}
-    for seed in seeds:
-        for trial in trials.values():
-            recipe = stand_in or trial.recipe
-            if recipe in missing:
-                continue
-            config = trial.config(seed, steps, stand_in)
-            run_name = f"{recipe}-{trial.name}-{config.steps}-seed{seed}"
+    for trial, seed in wanted:
+        config = trial.config(seed, steps)
+        run_name = f"{trial.recipe}-{trial.name}-{config.steps}-seed{seed}"
+        if trial.recipe not in missing and run_name not in runs:
             config = config.replace(name=run_name, device=device, data_root=data_root)
-            whole = trial.config(seed, None, stand_in).steps
-            planned = Planned(config, whole, out / "runs" / run_name, out / "results" / f"{run_name}.json")
-            runs.setdefault(run_name, planned)
-    kept = _kept(list(runs.values()), only)
+            whole = trial.config(seed).steps
+            runs[run_name] = Planned(config, whole, out / "runs" / run_name, out / "results" / f"{run_name}.json")
+    unknown = [word or "''" for word in only if not word or not any(word in name for name in runs)]
+    if unknown:
+        names = sorted({name.rpartition("-seed")[0] for name in runs})
+        raise UserError(f"no run is called {' or '.join(unknown)}: there are {', '.join(names)}")
+    kept = [run for run in runs.values() if not only or any(word in run.name for word in only)]
     for run in kept:
         if run.ended and read_result(run.result).setting != setting(run.config):
             raise UserError(f"{run.result} is of other settings than a run would have now: choose another --out")
-    return Grid(studies, stand_in, tuple(kept), missing, out)
+    return Grid(tuple(studies), tuple(kept), missing, out)
 
 
-def _kept(runs: list[Planned], only: Sequence[str]) -> list[Planned]:
-    """The runs whose name has one of the words, each of which must be in one; all if there are no words."""
-    unknown = [word or "''" for word in only if not word or not any(word in run.name for run in runs)]
-    if unknown:
-        names = sorted({run.name.rpartition("-seed")[0] for run in runs})
-        raise UserError(f"no run is called {' or '.join(unknown)}: there are {', '.join(names)}")
-    return [run for run in runs if not only or any(word in run.name for word in only)]
+def _studies(name: str) -> list[Study]:
+    if name == "all":
+        return list(STUDIES.values())
+    if name == "grid":
+        return [STUDIES[name] for name in ("controls", "fast", "table3")]
+    if name not in STUDIES:
+        raise UserError(f"unknown table or figure {name!r}: choose from all, grid, {', '.join(STUDIES)}")
+    return [STUDIES[name]]
 
 
 def _recipe_for(data: str) -> str:
@@ -236,11 +251,3 @@ def _at_most(minutes: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _clear() -> None:
-    """Free what a run has left behind: a step is part of a reference cycle, compiled code is kept per process."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.compiler.reset()
-        torch.cuda.empty_cache()

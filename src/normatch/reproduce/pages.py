@@ -5,19 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from normatch.files import replacing
-from normatch.report.charts import FIGURE_3, FIGURE_4, IntervalRow, Series, alone, interval_chart, line_chart
-from normatch.reproduce.paper import Cell, Measure, Score
+from normatch.report.charts import FIGURE_3, FIGURE_4, Series, alone, line_chart
+from normatch.reproduce.paper import Cell, Score, Study
 from normatch.reproduce.results import Answer, Gain, Result, Table
 from normatch.text import aligned, counted, markdown, percent
 
 __all__ = ["plain", "section", "signed", "write_page"]
-
-MEASURES: dict[Measure, str] = {
-    "accuracy": "accuracy",
-    "confident": "confident",
-    "weights": "weights (M)",
-    "products": "multiply-adds (M)",
-}
 
 STATED = {
     "pseudo/trusted": "about 92",
@@ -37,16 +30,14 @@ STATED = {
 def section(table: Table, results: str, pictures: Path) -> str:
     """A study in Markdown, with links to the files in the folder ``results``, as the page sees it; a figure is drawn
     into the folder ``pictures``. Cells without a run stay visibly empty."""
-    study, stand_in = table.study, table.stand_in
+    study = table.study
     protocol = "The paper has CIFAR-10 with 40 labels and 300 epochs. " if study.movable else ""
-    if stand_in:
-        protocol = f"Trained on {stand_in} with its own schedule: no accuracy here is the paper's. "
     parts = [f"## {study.title}", protocol + study.about]
-    drawn = _draw(table)
-    if drawn is not None:
+    figure = {"figure3": FIGURE_3, "figure4": FIGURE_4}.get(study.name)
+    if figure and (drawn := _curves(table, figure)):
         picture, said = drawn
         pictures.mkdir(parents=True, exist_ok=True)
-        file = pictures / f"{study.name}{f'-{stand_in}' if stand_in else ''}.svg"
+        file = pictures / f"{study.name}.svg"
         with replacing(file) as part:
             part.write_text(picture + "\n", encoding="utf-8")
         parts += [f"![{study.title}]({pictures.name}/{file.name})", said]
@@ -56,7 +47,7 @@ def section(table: Table, results: str, pictures: Path) -> str:
     if made_on := _made_on(table):
         parts.append(made_on)
     alone_there = [row for row in study.rows if all(cell.trial is None for cell in row.cells)]
-    if alone_there and not stand_in:
+    if alone_there:
         rows = [[row.name, *(_score(cell.paper.get("accuracy")) for cell in row.cells)] for row in alone_there]
         parts += ["In the paper alone:", markdown([["", *(column or "accuracy" for column in study.columns)], *rows])]
     return "\n\n".join(parts) + "\n"
@@ -65,7 +56,7 @@ def section(table: Table, results: str, pictures: Path) -> str:
 def plain(table: Table) -> str:
     """A study as text for a terminal."""
     rows = [row[:-1] for row in _lines(table, "")]
-    lines = [f"{table.study.title}{f', on {table.stand_in}' if table.stand_in else ''}", *aligned(rows)]
+    lines = [table.study.title, *aligned(rows)]
     if gains := table.gains():
         lines += ["", f"over “{table.study.rows[0].name}”, seed by seed", *aligned(_gain_lines(table, gains))]
     return "\n".join(lines)
@@ -85,40 +76,36 @@ def signed(number: float) -> str:
 
 def _lines(table: Table, results: str) -> list[list[str]]:
     """A header, and a line for each cell that this package can answer and each number of steps that was run."""
-    study, stand_in = table.study, table.stand_in
-    several = len(study.columns) > 1
-    head = ["", *(["data, labels"] if several else [])]
-    for measure in study.measures:
-        name = "" if len(study.measures) == 1 else f"{MEASURES[measure]}, "
-        head += [f"{name}ours"] if stand_in else [f"{name}paper", f"{name}ours"]
-    difference = [] if stand_in else ["ours − paper"]
-    lines = [[*head, *difference, "n", "steps", "of the schedule", "each label seed"]]
-    for row in table.study.rows:
+    study = table.study
+    names = _names(study)
+    several = len(study.measures) > 1
+    numbers = [f"{m}, {who}" if several else who for m in study.measures for who in ("paper", "ours")]
+    lines = [[*names, *numbers, "ours − paper", "n", "steps", "of the schedule", "each label seed"]]
+    for row in study.rows:
         for column, cell in zip(study.columns, row.cells, strict=True):
             if cell.trial is not None:
-                names = [row.name, column] if several else [row.name]
                 found: list[Answer | None] = [*table.answers(cell.trial)] or [None]
-                lines += [names + _line(table, cell, answer, results) for answer in found]
+                lines += [[row.name, column][: len(names)] + _line(study, cell, answer, results) for answer in found]
     return lines
 
 
-def _line(table: Table, cell: Cell, answer: Answer | None, results: str) -> list[str]:
+def _names(study: Study) -> list[str]:
+    return ["", "data, labels"] if len(study.columns) > 1 else [""]
+
+
+def _line(study: Study, cell: Cell, answer: Answer | None, results: str) -> list[str]:
     words = []
-    for measure in table.study.measures:
-        ours = [] if answer is None else answer.values(measure)
-        words += [] if table.stand_in else [_score(cell.paper.get(measure))]
-        words.append(_mean(ours, measure) if ours else "–")
-    reached, paper = [] if answer is None else answer.values(), cell.paper.get("accuracy")
-    if not table.stand_in:
-        # Less than the whole schedule says nothing about the paper's number.
-        compared = answer is not None and answer.complete and reached and paper is not None
-        words.append(signed(statistics.mean(reached) - paper.value) if compared and paper else "–")
+    for measure in study.measures:
+        words += [_score(cell.paper.get(measure)), _mean(answer.values(measure)) if answer else "–"]
     if answer is None:
-        return [*words, "0", "–", "–", ""]
+        return [*words, "–", "0", "–", "–", ""]
+    reached, paper = answer.values(), cell.paper.get("accuracy")
+    # Less than the whole schedule says nothing about the paper's number.
+    compared = signed(statistics.mean(reached) - paper.value) if answer.complete and paper else "–"
     diverged = sum(result.failed is not None for result in answer.results)
     n = f"{len(reached)}{f', {diverged} diverged' if diverged else ''}"
     each = " ".join(_each(result, results) for result in answer.results)
-    return [*words, n, f"{answer.steps:,}", percent(answer.steps / answer.whole), each]
+    return [*words, compared, n, f"{answer.steps:,}", percent(answer.steps / answer.whole), each]
 
 
 def _each(result: Result, results: str) -> str:
@@ -127,13 +114,13 @@ def _each(result: Result, results: str) -> str:
 
 
 def _gain_lines(table: Table, gains: Sequence[Gain]) -> list[list[str]]:
-    several = len(table.study.columns) > 1
-    lines = [["", *(["data, labels"] if several else []), "paper", "ours", "95 % confidence interval", "n", "steps"]]
+    names = _names(table.study)
+    lines = [[*names, "paper", "ours", "95 % confidence interval", "n", "steps"]]
     for gain in gains:
         theirs = "–" if gain.paper is None else signed(gain.paper)
         interval = "–" if gain.interval is None else " to ".join(map(signed, gain.interval))
         numbers = [theirs, signed(gain.mean), interval, str(len(gain.each)), f"{gain.steps:,}"]
-        lines.append([gain.row, *([gain.column] if several else []), *numbers])
+        lines.append([gain.row, gain.column][: len(names)] + numbers)
     return lines
 
 
@@ -143,10 +130,10 @@ def _score(score: Score | None) -> str:
     return f"{score.value:.2f}" + ("" if score.spread is None else f" ± {score.spread:.2f}")
 
 
-def _mean(values: Sequence[float], measure: Measure) -> str:
-    digits = 3 if measure in ("weights", "products") else 2
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and digits == 2 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    return _score(Score(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None))
 
 
 def _made_on(table: Table) -> str | None:
@@ -160,18 +147,10 @@ def _made_on(table: Table) -> str | None:
     return f"Trained on {'; '.join(where)}; {days[0]}" + (f" to {days[-1]}." if len(days) > 1 else ".")
 
 
-def _draw(table: Table) -> tuple[str, str] | None:
-    """The picture of a figure and its numbers in Markdown; None for a table, or without results."""
-    name = table.study.name
-    if name == "figure5":
-        return _intervals(table)
-    return _curves(table, {"figure3": FIGURE_3, "figure4": FIGURE_4}[name]) if name in ("figure3", "figure4") else None
-
-
 def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tuple[str, str] | None:
     """The curves of the first seed of the longest runs, and their ends next to what the paper states."""
-    ended = (r for answer in table.answers(table.study.trials()[0]) for r in answer.results if r.failed is None)
-    result = next((result for result in ended if "pseudo/trusted" in result.curves), None)
+    longest = table.longest()
+    result = next((result for result in longest.results if not result.failed), None) if longest else None
     if result is None:
         return None
     names = {key: name.replace("{second}", "flow") for key, (name, _, _) in figure.items()}
@@ -179,24 +158,6 @@ def _curves(table: Table, figure: dict[str, tuple[str, str, str | None]]) -> tup
     rows = [["at the end, percent", "paper", "ours"]]
     for key, name in (names | {"pseudo/weight": "mean weight τ"}).items():
         if (end := result.last(key)) is not None:
-            rows.append([name, "–" if table.stand_in else STATED[key], f"{100 * end:.1f}"])
+            rows.append([name, STATED[key] if table.study.movable else "–", f"{100 * end:.1f}"])
     said = f"Label seed {result.config.seed}, {counted(result.config.steps, 'step')}.\n\n{markdown(rows)}"
     return alone(line_chart(table.study.title, series, shares=True, low=0, high=1), series), said
-
-
-def _intervals(table: Table) -> tuple[str, str] | None:
-    """Accuracy at each value of λ, at the number of steps for which most values have results (the larger in a tie)."""
-    found = [
-        (row, answer) for row in table.study.rows for answer in table.answers(row.cells[0].trial) if answer.values()
-    ]
-    steps = [answer.steps for _, answer in found]
-    if not steps:
-        return None
-    chosen = max(set(steps), key=lambda n: (steps.count(n), n))
-    bars = []
-    for row, answer in found:
-        if answer.steps == chosen:
-            shares = [value / 100 for value in answer.values()]
-            bars.append(IntervalRow(row.name, statistics.mean(shares), (min(shares), max(shares)), "blue"))
-    said = f"{counted(chosen, 'step')}; a bar reaches from the worst label seed to the best, the dot is their mean."
-    return alone(interval_chart(table.study.title, bars)), said

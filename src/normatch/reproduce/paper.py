@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from normatch.config import Config
-from normatch.errors import UserError
 from normatch.recipes import recipes
 
-__all__ = ["STUDIES", "Cell", "Measure", "Row", "Score", "Study", "Trial", "find_studies"]
+__all__ = ["FIXED_GRID", "STUDIES", "Cell", "Measure", "Row", "Score", "Study", "Trial"]
 
 EPOCHS = 300
 """Epochs of the paper's analysis (Section 4.2). A shortened run of any trial is that schedule scaled down."""
@@ -18,14 +17,13 @@ EVALUATIONS, BETWEEN_EVALUATIONS = 20, 1024
 """A shortened run has at least 20 evaluations, of which the published code reports the mean, and at most 1,024 steps
 between two."""
 
-Measure = Literal["accuracy", "confident", "weights", "products"]
-"""What a cell measures: accuracy; the share of pseudo-labels above 0.95 (Table 3); the weights of the auxiliary
-classifiers, and their multiply-adds for one sample (Table 2)."""
+Measure = Literal["accuracy", "confident"]
+"""What a cell measures: accuracy, or the share of pseudo-labels above 0.95 (Table 3)."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number of the paper: percent for shares, millions for weights and products."""
+    """A number of the paper, in percent."""
 
     value: float
     spread: float | None = None
@@ -47,13 +45,12 @@ class Trial:
     backbone: str | None = None
     """Another network than the recipe's."""
 
-    def config(self, seed: int, steps: int | None = None, stand_in: str | None = None) -> Config:
-        """The config of the whole schedule, or of one scaled down to ``steps``; ``stand_in`` is another recipe to use,
-        whose whole schedule may be shorter."""
-        base = recipes.get(stand_in or self.recipe).build().replace(method=self.method, seed=seed)
+    def config(self, seed: int, steps: int | None = None) -> Config:
+        """The config of the whole schedule, or of one scaled down to ``steps``."""
+        base = recipes.get(self.recipe).build().replace(method=self.method, seed=seed)
         whole = base.replace(
             steps=min(base.steps, self.epochs * base.epoch),
-            backbone=base.backbone if self.backbone is None or stand_in else self.backbone,
+            backbone=self.backbone or base.backbone,
             # If the data set has predefined labelled subsets, the seed selects one of them.
             fold=None if base.fold is None else seed,
             settings=dataclasses.replace(base.settings, **{"passes": "joint"} | self.settings),
@@ -99,21 +96,28 @@ class Study:
     rows: tuple[Row, ...]
     columns: tuple[str, ...] = ("",)
     measures: tuple[Measure, ...] = ("accuracy",)
-    movable: bool = True
-    """Whether another data set can stand in: True if the study is about the method, False if about data sets."""
 
     def trials(self) -> list[Trial]:
         """The trials to train for it, row by row."""
         return [cell.trial for row in self.rows for cell in row.cells if cell.trial is not None]
 
+    @property
+    def movable(self) -> bool:
+        """Whether another data set can stand in: True if the study is about the method, False if about data sets."""
+        return all(trial.recipe == "cifar10-40" for trial in self.trials())
 
-def find_studies(name: str) -> tuple[Study, ...]:
-    """The study of that name, or all studies for ``all``."""
-    if name == "all":
-        return tuple(STUDIES.values())
-    if name not in STUDIES:
-        raise UserError(f"unknown table or figure {name!r}: choose from all, {', '.join(STUDIES)}")
-    return (STUDIES[name],)
+    def on(self, recipe: str) -> "Study":
+        """The study with another recipe in the place of its own, and so without the paper's numbers."""
+
+        def moved(cell: Cell) -> Cell:
+            return Cell({}, cell.trial and dataclasses.replace(cell.trial, recipe=recipe, backbone=None))
+
+        return dataclasses.replace(
+            self,
+            title=f"{self.title}, on {recipe}",
+            about=f"Trained on {recipe} with its own schedule: no accuracy here is the paper's. {self.about}",
+            rows=tuple(Row(row.name, tuple(map(moved, row.cells))) for row in self.rows),
+        )
 
 
 PLAIN: dict[str, Any] = {"pseudo_label": "onehot", "alignment": False}
@@ -127,15 +131,16 @@ def _plain(name: str, **settings: Any) -> Trial:
 FIXMATCH = Trial("fixmatch", method="fixmatch")
 NCUE = _plain("ncue", num_weight=0.0)
 NCUE_NUM = _plain("ncue-num")
+NO_STOP = _plain("no-stop", stop_gradient=False)
 ALIGNED = Trial("normatch")
 SHARED = Trial("shared", settings={"passes": "shared"})
+FAST = Trial("normatch", "cifar10-40-fast", settings={"passes": "shared"})
 
 
-def _row(name: str, trial: Trial | None, accuracy: float | None, **others: float) -> Row:
+def _row(name: str, trial: Trial | None, accuracy: float | None, confident: float | None = None) -> Row:
     """A row of one column."""
-    paper: dict[Measure, Score] = {} if accuracy is None else {"accuracy": Score(accuracy)}
-    measures: tuple[Measure, ...] = ("confident", "weights", "products")
-    paper |= {measure: Score(others[measure]) for measure in measures if measure in others}
+    numbers: dict[Measure, float | None] = {"accuracy": accuracy, "confident": confident}
+    paper: dict[Measure, Score] = {measure: Score(number) for measure, number in numbers.items() if number is not None}
     return Row(name, (Cell(paper, trial),))
 
 
@@ -154,14 +159,13 @@ _ANALYSIS = (
     Study(
         "table2",
         "Table 2: pairs of classifiers",
-        "DC is a discriminative classifier, NFC a normalizing flow classifier. Weights and multiply-adds, in millions, "
-        "are those of the auxiliary one; the paper counts those that its masks silence, ours are cut out.",
+        "DC is a discriminative classifier, NFC a normalizing flow classifier. The auxiliary NFC has 46,000 weights; "
+        "the paper's 0.08 M count those that its masks silence.",
         (
-            _row("DC + NFC", NCUE_NUM, 93.41, weights=0.08, products=0.08),
-            _row("DC + another DC", _plain("mlp", consensus="mlp"), 92.42, weights=0.09, products=0.09),
-            _row("NFC + NFC", _plain("nfc-nfc", head="nfc"), 80.81, weights=0.08, products=0.08),
+            _row("DC + NFC", NCUE_NUM, 93.41),
+            _row("DC + another DC", _plain("mlp", consensus="mlp"), 92.42),
+            _row("NFC + NFC", _plain("nfc-nfc", head="nfc"), 80.81),
         ),
-        measures=("accuracy", "weights", "products"),
     ),
     Study(
         "table3",
@@ -169,7 +173,7 @@ _ANALYSIS = (
         "Confident is the share of pseudo-labels above 0.95 at the end of training.",
         (
             _row("stopped", NCUE_NUM, 93.41, confident=82.31),
-            _row("not stopped", _plain("no-stop", stop_gradient=False), 29.27, confident=32.82),
+            _row("not stopped", NO_STOP, 29.27, confident=32.82),
         ),
         measures=("accuracy", "confident"),
     ),
@@ -237,31 +241,24 @@ def _comparison() -> Study:
         "1024 epochs.",
         tuple(rows),
         columns=tuple(columns),
-        movable=False,
     )
 
 
 def _mini_imagenet() -> Study:
-    numbers = {
-        "Mean Teacher": 27.49,
-        "Label Propagation": 29.71,
-        "PLCB": 43.51,
-        "MixMatch": 50.21,
-        "SimPLE": 49.39,
-        "FixMatch": 40.27,
-        "NorMatch": 48.36,
-    }
-    trials = {
-        named: Trial(method, "mini-imagenet-4000", epochs=600, method=method)
-        for named, method in (("FixMatch", "fixmatch"), ("NorMatch", "normatch"))
-    }
-    rows = (_row(name, trials.get(name), number) for name, number in numbers.items())
+    fixmatch, normatch = (Trial(name, "mini-imagenet-4000", 600, name) for name in ("fixmatch", "normatch"))
     return Study(
         "table7",
         "Table 7: Mini-ImageNet with 4000 labels",
         "ResNet-18 on 84×84 pixels, 600 epochs.",
-        tuple(rows),
-        movable=False,
+        (
+            _row("Mean Teacher", None, 27.49),
+            _row("Label Propagation", None, 29.71),
+            _row("PLCB", None, 43.51),
+            _row("MixMatch", None, 50.21),
+            _row("SimPLE", None, 49.39),
+            _row("FixMatch", fixmatch, 40.27),
+            _row("NorMatch", normatch, 48.36),
+        ),
     )
 
 
@@ -281,7 +278,10 @@ def _sensitivity() -> Study:
     )
 
 
-_FIGURE_ROWS = (_row("NorMatch, one-hot without alignment", NCUE_NUM, 93.41),)
+_FIGURE_ROWS = (
+    _row("NorMatch, one-hot without alignment", NCUE_NUM, 93.41),
+    _row("the same, no gradient through weak views", _plain("shared-ncue-num", passes="shared"), None),
+)
 """The analysis has one-hot pseudo-labels without alignment (Section 4.2), and Figures 3 and 4 are part of it."""
 
 _FIGURES = (
@@ -325,30 +325,24 @@ def _controls() -> Study:
     """Controls that the paper lacks. Whether the flow helps is a difference to FixMatch with threshold 0; NorMatch and
     FixMatch compare with alignment equal on both sides."""
 
-    def arm(
-        name: str, settings: dict[str, Any], paper: float | None = None, method: str = "normatch", *, at_40: bool = True
-    ) -> tuple[Cell, Cell]:
-        settings = {"passes": "shared"} | settings
-        few = Cell({}, Trial(name, "cifar10-250", epochs=60, method=method, settings=settings))
-        paper_score: dict[Measure, Score] = {} if paper is None else {"accuracy": Score(paper)}
-        return few, Cell(paper_score, Trial(name, method=method, settings=settings) if at_40 else None)
+    def row(name: str, trial: str, accuracy: float | None, method: str = "normatch", **settings: Any) -> Row:
+        few = Trial(trial, "cifar10-250", 60, method, {"passes": "shared"} | settings)
+        (cell,) = _row(name, dataclasses.replace(few, recipe="cifar10-40", epochs=EPOCHS), accuracy).cells
+        return Row(name, (Cell({}, few), cell))
 
-    no_threshold = {"threshold": 0.0}
-    rows = {
-        "FixMatch": arm("shared-fixmatch", {}, 87.77, "fixmatch"),
-        "FixMatch + alignment": arm("shared-fixmatch-aligned", {"alignment": True}, None, "fixmatch", at_40=False),
-        "FixMatch with threshold 0": arm("shared-fixmatch-threshold-0", no_threshold, None, "fixmatch"),
-        "NorMatch, one-hot without alignment": arm("shared-ncue-num", PLAIN, 93.41),
-        "NorMatch, soft and aligned": arm(SHARED.name, {}, 93.71),
-    }
     return Study(
         "controls",
         "Controls that the paper lacks",
         "All without gradient through weak views (`passes` is `shared`) and with the same label seeds. FixMatch with "
         "threshold 0 gives every pseudo-label the weight 1: what the flow adds is the difference to that row.",
-        tuple(Row(name, cells) for name, cells in rows.items()),
+        (
+            row("FixMatch", "shared-fixmatch", 87.77, "fixmatch"),
+            row("FixMatch + alignment", "shared-fixmatch-aligned", None, "fixmatch", alignment=True),
+            row("FixMatch with threshold 0", "shared-fixmatch-threshold-0", None, "fixmatch", threshold=0.0),
+            row("NorMatch, one-hot without alignment", "shared-ncue-num", 93.41, **PLAIN),
+            row("NorMatch, soft and aligned", SHARED.name, 93.71),
+        ),
         columns=("CIFAR-10, 250 labels, 60 epochs", "CIFAR-10, 40 labels, 300 epochs"),
-        movable=False,
     )
 
 
@@ -357,8 +351,7 @@ _FAST = Study(
     "Beyond the paper: minutes",
     "CIFAR-10 with 40 random labels by the recipe `cifar10-40-fast`, whose whole schedule has 49,152 steps. "
     "The paper's number is Table 6's, after 1024 epochs of 1,024 steps.",
-    (_row("`cifar10-40-fast`", Trial("normatch", "cifar10-40-fast", settings={"passes": "shared"}), 94.70),),
-    movable=False,
+    (_row("`cifar10-40-fast`", FAST, 94.70),),
 )
 
 STUDIES: dict[str, Study] = {
@@ -366,3 +359,20 @@ STUDIES: dict[str, Study] = {
     for study in (*_ANALYSIS, _comparison(), _mini_imagenet(), *_FIGURES, _controls(), _OPEN_CHOICES, _FAST)
 }
 """All studies by name, in the order of the paper; then controls, what it leaves open, and what goes beyond it."""
+
+
+def _fixed_grid() -> list[tuple[Trial, int]]:
+    trials = STUDIES["controls"].trials()  # of both columns in turn
+    at_250, (fixmatch, _, threshold_0, plain, aligned) = trials[::2], trials[1::2]
+    return [
+        *((trial, seed) for seed in range(3) for trial in at_250),  # block A
+        *((FAST, seed) for seed in range(5)),  # block E
+        # Blocks B and C; seed 0 of the last arm was trained before the grid was fixed.
+        *((trial, 0) for trial in (plain, fixmatch, threshold_0)),
+        *((trial, seed) for seed in (1, 2) for trial in (plain, fixmatch, threshold_0, aligned)),
+        (NO_STOP, 0),  # block D
+    ]
+
+
+FIXED_GRID = _fixed_grid()
+"""Trials with label seeds that settle the main claims, in an order that was fixed before the first was trained."""

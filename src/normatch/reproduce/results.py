@@ -9,11 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from normatch.config import Config, from_json, to_json
+from normatch.config import Config, to_json
 from normatch.device import stamp
 from normatch.errors import UserError, reason
 from normatch.files import read_json, replacing
-from normatch.nets.model import load_model
 from normatch.reproduce.paper import EVALUATIONS, Measure, Row, Study, Trial
 from normatch.significance import mean_interval
 from normatch.training.diagnostics import NOT_FINITE
@@ -39,8 +38,6 @@ class Result:
     """Why the run diverged, which is a result too; None if it did not."""
     accuracy: float | None
     """Accuracy of the final averaged weights."""
-    auxiliary: dict[str, int | None]
-    """Weights of the auxiliary classifiers, and their multiply-adds in matrix products for one sample."""
     seconds: float
     hardware: str
     torch: str
@@ -52,10 +49,7 @@ class Result:
         return setting(self.config)
 
     def value(self, measure: Measure) -> float | None:
-        """A measure in the paper's units, percent or millions; None if there is none."""
-        if measure in ("weights", "products"):
-            count = self.auxiliary[measure]
-            return None if count is None else count / 1e6
+        """A measure in percent; None if there is none."""
         share = self.accuracy if measure == "accuracy" else self.last("pseudo/confident")
         return None if share is None or self.failed else 100 * share
 
@@ -97,7 +91,6 @@ def write_result(run: Run, path: Path, whole: int) -> None:
         },
         "labelled": split.labelled.tolist(),
         "unlabelled": len(split.unlabelled),
-        "auxiliary": _auxiliary(run) if run.finished else {"weights": None, "products": None},
         "warnings": [f"{warning['name']} at step {warning['step']}" for warning in run.warnings],
         # At most a few hundred points of a curve, with five significant digits.
         "curves": {name: [(step, float(f"{v:.5g}")) for step, v in _thinned(c)] for name, c in curves.items()},
@@ -117,10 +110,9 @@ def read_result(path: Path) -> Result:
             raise ValueError(f"accuracy is {accuracy!r} instead of a share from 0 to 1")
         return Result(
             path=path,
-            config=from_json(Config, found["config"]),
+            config=Config.from_json(found["config"]),
             failed=found["failed"],
             accuracy=accuracy,
-            auxiliary=found["auxiliary"],
             seconds=found["seconds"],
             hardware=found["hardware"],
             torch=found["versions"]["torch"],
@@ -155,14 +147,6 @@ def _thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return curve[(len(curve) - 1) % size :: size]
 
 
-def _auxiliary(run: Run) -> dict[str, int]:
-    shapes = [p.shape for p in load_model(run.path).auxiliary.parameters()]
-    return {
-        "weights": sum(map(math.prod, shapes)),
-        "products": sum(math.prod(shape) for shape in shapes if len(shape) > 1),
-    }
-
-
 @dataclass(frozen=True)
 class Answer:
     """Our results for one cell at one number of steps, sorted by seed."""
@@ -182,11 +166,11 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether the runs had the whole schedule: only these are compared with the paper."""
-        return self.steps == self.whole
+        """Whether all runs had the whole schedule and none diverged: only then are they compared with the paper."""
+        return self.steps == self.whole and not any(result.failed for result in self.results)
 
     def by_seed(self, measure: Measure = "accuracy") -> dict[int, float]:
-        """The values of the runs that did not diverge, in percent or millions."""
+        """The values of the runs that did not diverge, in percent."""
         found = {result.config.seed: result.value(measure) for result in self.results}
         return {seed: value for seed, value in found.items() if value is not None}
 
@@ -203,11 +187,8 @@ class Gain:
     paper: float | None
     steps: int
     whole: int
+    complete: bool
     each: tuple[float, ...]
-
-    @property
-    def complete(self) -> bool:
-        return self.steps == self.whole
 
     @property
     def mean(self) -> float:
@@ -221,28 +202,29 @@ class Gain:
 
 @dataclass(frozen=True)
 class Table:
-    """A study, filled with those of the results whose config is the one that a cell asks for.
-
-    With ``stand_in``, runs of that recipe replace those of the study's own.
-    """
+    """A study, filled with those of the results whose config is the one that a cell asks for."""
 
     study: Study
     results: Sequence[Result]
-    stand_in: str | None = None
 
     def answers(self, trial: Trial | None) -> list[Answer]:
         """The answers to a trial, the longest runs first."""
         if trial is None:
             return []
         lengths = sorted({result.config.steps for result in self.results}, reverse=True)
-        whole = trial.config(0, None, self.stand_in).steps
+        whole = trial.config(0).steps
         found = []
         for steps in lengths:
-            asked = setting(trial.config(0, steps, self.stand_in))
+            asked = setting(trial.config(0, steps))
             same = [result for result in self.results if result.config.steps == steps and result.setting == asked]
             if same:
                 found.append(Answer(steps, whole, tuple(sorted(same, key=lambda result: result.config.seed))))
         return found
+
+    def longest(self) -> Answer | None:
+        """The answer with the longest runs; of the first row in a tie."""
+        found = [answer for trial in self.study.trials() for answer in self.answers(trial)[:1]]
+        return max(found, key=lambda answer: answer.steps, default=None)
 
     def gains(self) -> list[Gain]:
         """The gains of all rows over the first, column by column."""
@@ -253,22 +235,36 @@ class Table:
         """The gain of a row over another in a column, for each number of steps that both have, the longest first."""
         scores = [one.cells[column].paper.get("accuracy") for one in (row, over)]
         known = [score.value for score in scores if score is not None]
-        paper = known[0] - known[1] if len(known) == 2 and not self.stand_in else None
+        paper = known[0] - known[1] if len(known) == 2 else None
         bases = {answer.steps: answer for answer in self.answers(over.cells[column].trial)}
         for answer in self.answers(row.cells[column].trial):
-            start = bases[answer.steps].by_seed() if answer.steps in bases else {}
-            each = [value - start[seed] for seed, value in answer.by_seed().items() if seed in start]
-            if each:
-                yield Gain(row.name, self.study.columns[column], paper, answer.steps, answer.whole, tuple(each))
+            base = bases.get(answer.steps)
+            start = base.by_seed() if base else {}
+            each = tuple(value - start[seed] for seed, value in answer.by_seed().items() if seed in start)
+            if base and each:
+                complete = answer.complete and base.complete
+                yield Gain(row.name, self.study.columns[column], paper, answer.steps, answer.whole, complete, each)
 
     def to_json(self) -> dict[str, Any]:
-        """All cells, with the paper's numbers unless a recipe stands in, and the gains."""
+        """All cells, with the paper's numbers, and the gains."""
+
+        def ours(answer: Answer) -> dict[str, Any]:
+            results, measures = answer.results, self.study.measures
+            return {
+                "steps": answer.steps,
+                "whole": answer.whole,
+                "seeds": [result.config.seed for result in results],
+                "failed": [result.failed for result in results],
+                "files": [result.path.name for result in results],
+                **{measure: [result.value(measure) for result in results] for measure in measures},
+            }
+
         cells = [
             {
                 "row": row.name,
                 "column": column,
-                "paper": {} if self.stand_in else {name: asdict(score) for name, score in cell.paper.items()},
-                "ours": [self._in_numbers(answer) for answer in self.answers(cell.trial)],
+                "paper": {name: asdict(score) for name, score in cell.paper.items()},
+                "ours": list(map(ours, self.answers(cell.trial))),
             }
             for row in self.study.rows
             for column, cell in zip(self.study.columns, row.cells, strict=True)
@@ -276,22 +272,12 @@ class Table:
         gains = [asdict(gain) | {"mean": gain.mean, "interval": gain.interval} for gain in self.gains()]
         return {"cells": cells, "gains": gains}
 
-    def _in_numbers(self, answer: Answer) -> dict[str, Any]:
-        return {
-            "steps": answer.steps,
-            "whole": answer.whole,
-            "seeds": [result.config.seed for result in answer.results],
-            "failed": [result.failed for result in answer.results],
-            "files": [result.path.name for result in answer.results],
-            **{measure: [result.value(measure) for result in answer.results] for measure in self.study.measures},
-        }
-
 
 def verdict(each: Sequence[float], claimed: float, *, complete: bool) -> Verdict:
     """What differences, one a label seed, say of a claimed gain (or loss, if negative).
 
     Supported if the 95 % confidence interval excludes 0 in the claim's direction and the mean is at least half of the
-    claim; contradicted if the interval ends before half of it; else open, as are runs without the whole schedule.
+    claim; contradicted if the interval ends before half of it; else open, as are runs that are not complete.
     """
     if not each:
         return "not run"

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,20 +47,22 @@ def bench(
     depend on the pixels. ``images`` is their number, by default a few times what a step draws. ``corpus`` is the data
     if already read. Parts are timed separately, so their sum may differ from the step's time.
     """
-    if repeats < 1 or not 0 < seconds <= 3600:
-        raise UserError(f"repeats is {repeats}, seconds {seconds}: give at least 1, and at most an hour")
-    if images is not None and images < 1:
-        raise UserError(f"images is {images}: give a positive number")
+    if repeats < 1 or not 0 < seconds <= 3600 or (images is not None and images < 1):
+        raise UserError(f"repeats is {repeats}, seconds {seconds}, images {images}: give more, but at most an hour")
     if images is not None and config.data not in sources:
         raise UserError(f"images is {images}, but {config.data} is timed with its own images: leave it out")
     start = time.perf_counter()
     if corpus is None and config.data in sources:
-        # The noise stands for the images to learn from: none of it is held out, and its fold is what would be named.
         corpus = _noise(config, images)
-        config = config.replace(test_share=0.0, labelled=(), fold=0 if config.labelled else config.fold)
+        # Who is labelled or held out takes no time in a step.
+        fewest = {"labels": len(corpus.train.classes), "labelled": (), "fold": None, "unlabelled": None}
+        config = config.replace(test_share=0.0, validation=0.0, **fewest)
     if device_of(config.device).type == "cuda":
-        # First, because the choice between pools on the device and on the host depends on the free memory.
-        _clear_gpu()
+        # What an earlier bench in this process left; first, because free memory decides where the images are kept.
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     job = prepare(config, corpus)
     with _stepping(job) as loop:
         step = loop.step
@@ -114,28 +115,13 @@ def describe(report: dict[str, Any]) -> str:
 def _noise(config: Config, images: int | None) -> Corpus:
     """Random images with the shape and classes of a named data set."""
     source = sources.get(config.data)
-    channels, side, width = source.shape
+    channels, height, width = source.shape
     if config.image_size is not None:
-        side = width = config.image_size
-    # Labels are drawn from what is left when validation images are set aside.
-    labels, left = config.labels or 1, 1 - config.validation
-    least = math.ceil(max(labels, source.classes) / left)
-    if images is not None and images < least:
-        raise UserError(f"images is {images}: give at least {least}, which the labels and validation images need")
-    n = images or max(4 * config.batch * config.ratio, math.ceil(max(2 * labels, 4 * source.classes) / left))
-    noise = np.random.default_rng(0).integers(0, 256, (n, side, width, channels), dtype=np.uint8)
-    truth = np.arange(n) % source.classes
-    fold = np.arange(min(n, config.labels or config.batch * source.classes))
-    folds = (fold,) * (1 + (config.fold or 0))
-    return Corpus("noise", Dataset(noise, truth, tuple(map(str, range(source.classes)))), folds=folds)
-
-
-def _clear_gpu() -> None:
-    """Free memory and compiled code left by an earlier bench in this process, and reset the peak memory."""
-    torch._dynamo.reset()
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+        height = width = config.image_size
+    n = images or 4 * max(config.batch * config.ratio, source.classes)
+    noise = np.random.default_rng(0).integers(0, 256, (n, height, width, channels), dtype=np.uint8)
+    classes = tuple(map(str, range(source.classes)))
+    return Corpus("noise", Dataset(noise, np.arange(n) % source.classes, classes))
 
 
 @contextlib.contextmanager
@@ -166,9 +152,6 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
     """Milliseconds of each part of a step, timed separately, and the names of parts that could not be captured."""
     batch, truth = step.sample()
 
-    def forward() -> None:
-        step.learn(batch, truth)
-
     def forward_and_backward() -> None:
         step.optimisers.zero()
         step.learn(batch, truth)[0].backward()
@@ -176,7 +159,7 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
     # The order matters: optimisers need the gradients that the backward pass leaves.
     parts: dict[str, Callable[[], object]] = {
         "augmentation": step.sample,
-        "forward": forward,
+        "forward": lambda: step.learn(batch, truth),
         "backward": forward_and_backward,
         "optimisers": lambda: step.optimisers.step(batch.step),
         "average of weights": lambda: step.ema.update(batch.step),
@@ -187,17 +170,15 @@ def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
     return times, [name for name, (_, captured) in timed.items() if step.runtime.capture and not captured]
 
 
-def _time_part(part: Callable[[], object], runtime: Runtime, count: int = 20) -> tuple[float, bool]:
+def _time_part(part: Callable[[], object], runtime: Runtime) -> tuple[float, bool]:
     """Seconds of one part, and whether it was captured as its own graph, which is tried where steps are captured."""
     for _ in range(3):
         part()
+    graph = None
     if runtime.capture:
-        try:
+        with contextlib.suppress(RuntimeError):
             graph = capture(part)
-        except RuntimeError:
-            return _seconds_of(part, count, runtime), False
-        return _seconds_of(graph.replay, count, runtime), True
-    return _seconds_of(part, count, runtime), False
+    return _seconds_of(graph.replay if graph else part, 20, runtime), graph is not None
 
 
 @dataclass(frozen=True)
@@ -208,8 +189,6 @@ class Pace:
     start: float
     step: float
     evaluation: float
-    memory: int | None = None
-    """Peak bytes of GPU memory; None without a GPU."""
 
     def seconds_in(self, minutes: float) -> float:
         """Seconds that a run of ``minutes`` has for steps and evaluations; negative if it is too short to start."""
@@ -230,10 +209,10 @@ class Pace:
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:
     """Measure how fast a job trains, by steps for about ``seconds`` and one evaluation. The job is used up."""
-    measured = _measured(job, seconds)
-    # A step is part of a reference cycle; uncollected, its images would occupy the device during the actual run.
-    gc.collect()
-    return measured
+    try:
+        return _measured(job, seconds)
+    finally:
+        gc.collect()  # a step is part of a reference cycle; its images would occupy the device during the actual run
 
 
 def _measured(job: Job, seconds: float) -> Pace:
@@ -242,23 +221,20 @@ def _measured(job: Job, seconds: float) -> Pace:
         _seconds_of(loop.step, 1 + (WARM_UP if job.runtime.capture else 1), job.runtime)
         start = time.perf_counter() - begin
         step = _typical(lambda count: _seconds_of(loop.step, count, job.runtime), seconds)
-        evaluation = _seconds_of(loop.evaluate, 1, job.runtime) + _seconds_of(
-            partial(loop.begin_epoch, 1), 1, job.runtime
-        )
-        memory = torch.cuda.max_memory_reserved() if job.runtime.on_gpu else None
-        return Pace(start, step, evaluation, memory)
+
+        def evaluate() -> None:
+            loop.evaluate()
+            loop.begin_epoch(1)
+
+        return Pace(start, step, _seconds_of(evaluate, 1, job.runtime))
 
 
 def _typical(time_of: Callable[[int], float], seconds: float) -> float:
     """The seconds of a step, from about ``seconds`` of steps; ``time_of`` times that many and gives the time of one.
 
-    A step that takes at least half of ``seconds`` is timed up to three times and the fastest counts, since other
-    programs can only slow it down; otherwise the median of three series counts.
+    The median of three series counts or, where one step takes so long, the fastest of three: other programs can only
+    slow it down.
     """
-    once = time_of(1)
-    if once >= seconds / 2:
-        once = min(once, time_of(1), time_of(1))
-    if once >= seconds / 2:
-        return once
-    steps = max(1, round(seconds / once / 3))
-    return statistics.median(time_of(steps) for _ in range(3))
+    once = min(time_of(1) for _ in range(3))
+    steps = round(seconds / once / 3)
+    return statistics.median(time_of(steps) for _ in range(3)) if steps else once

@@ -1,7 +1,6 @@
 """Checkpoints: all that a resumed run needs in one safetensors file, written atomically, without pickle."""
 
 import os
-import re
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +18,6 @@ __all__ = ["Writer", "load_latest", "newest_step", "save"]
 
 CHECKSUM = "checksum"
 """The key of a checkpoint's metadata. There is but one: safetensors writes several in any order."""
-
-NAME = re.compile(r"step-(\d+)\.safetensors")
 
 
 class Writer:
@@ -65,26 +62,26 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
     with replacing(path) as part:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
         part.write_bytes(save_tensors(whole, {CHECKSUM: _checksum(step, whole)}))
-    for other in (*folder.glob(PARTS), *(file for earlier, file in _steps(folder).items() if earlier != step)):
-        other.unlink()
+    for other in (*folder.glob(PARTS), *_files(folder)):
+        if other != path:
+            other.unlink()
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
     """(step, tensors) of the newest checkpoint, or None if there is none yet."""
-    found = _steps(folder)
-    if not found:
+    step = newest_step(folder)
+    if not step:
         return None
-    step = max(found)
+    path = folder / f"step-{step:08d}.safetensors"
     try:
-        with safe_open(found[step], framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             expected = (file.metadata() or {}).get(CHECKSUM)
-        tensors = load_file(found[step])
+        tensors = load_file(path)
         if expected != _checksum(step, tensors):
             raise SafetensorError("its checksum is another")
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"checkpoint {found[step]} is damaged ({reason(error)}): restore it, or remove it to train from the start "
-            "again"
+            f"checkpoint {path} is damaged ({reason(error)}): restore it, or remove it to train from the start again"
         ) from error
     return step, tensors
 
@@ -100,9 +97,8 @@ def _checksum(step: int, tensors: dict[str, Tensor]) -> str:
 
 def newest_step(folder: Path) -> int:
     """The step of the newest checkpoint, 0 if there is none."""
-    return max(_steps(folder), default=0)
+    return max((int(path.stem.removeprefix("step-")) for path in _files(folder)), default=0)
 
 
-def _steps(folder: Path) -> dict[int, Path]:
-    files = folder.glob("*") if folder.is_dir() else ()
-    return {int(m[1]): path for path in files if (m := NAME.fullmatch(path.name))}
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("step-*.safetensors") if path.stem.removeprefix("step-").isdecimal()]

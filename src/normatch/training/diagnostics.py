@@ -6,7 +6,7 @@ replaying the records of a stopped run gives the same warnings. Each is given on
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,51 +20,26 @@ from normatch.seeding import sample
 if TYPE_CHECKING:
     from normatch.training.job import Job
 
-__all__ = ["NOT_FINITE", "RULES", "Alarm", "Case", "Diagnosis", "History", "Rule", "class_mean_accuracy"]
+__all__ = ["NOT_FINITE", "RULES", "Alarm", "Case", "Diagnosis", "class_mean_accuracy"]
 
 NOT_FINITE = "not-finite"
 """The warning that ends a run."""
 
-SETTLED = 5
-"""Epochs (but at most half of the run) before pseudo-labels are judged: an untrained network names few classes, and
-NorMatch's flow learns with full weight only after its fifth epoch."""
+# The thresholds, and why.
+SETTLED = 5  # epochs, at most half of the run, before it is judged: by then NorMatch's flow learns with full weight
+EARLIEST = 100  # step before which no run is judged, however short its epochs: a trial of a few steps proves nothing
+FEW_LABELS = 4  # per class: the fewest with which, in the literature, these methods work more often than not
+USED = 0.1  # a class with this fraction of its expected share is in use: also the rare ones of long-tailed benchmarks
+COLLAPSED = 0.5  # fraction of the classes in use up to which it is a collapse: imbalanced data alone hardly do that
+IMBALANCE = 10.0  # most to least frequent class, as multiples of expected shares: what the literature calls long-tailed
+CHANCE = 1.25  # two independent classifiers agree on 1/K of the samples; up to this multiple, agreement is random
+NEVER = 0.02  # share of pseudo-labels above the threshold below which next to nothing is learnt from them
+ALWAYS = 0.98  # share of trusted pseudo-labels from which on the weights no longer discriminate
+FITTED = 0.75  # accuracy on the labelled samples that a network which learns soon exceeds: few labels are memorised
+FALL = 0.02  # least drop of the validation accuracy that counts, beyond three standard errors and twice in a row
+MOST_SAMPLES = 2000  # labelled, and held-out, samples of the reference: it takes only seconds on any data set
 
-EARLIEST = 100
-"""Step before which no run is judged, however short its epochs: a trial of a few steps proves nothing."""
-
-FEW_LABELS = 4
-"""Labels per class: the fewest with which, according to the literature, these methods work more often than not."""
-
-USED = 0.1
-"""A class is in use if it has at least this fraction of its expected share of the pseudo-labels. So a class ten times
-rarer than the mean, as in the usual long-tailed benchmarks, is still in use."""
-
-COLLAPSED = 0.5
-"""If at most this fraction of the classes is in use, it is a collapse: imbalanced data alone hardly look like that."""
-
-IMBALANCE = 10.0
-"""Ratio of the commonest to the rarest class among the pseudo-labels, each as a multiple of its expected share: the
-lowest that the literature calls long-tailed. Five seeds of digits-40 stay under 1.5 once settled, with NorMatch and
-with FixMatch, whose alignment is off."""
-
-CHANCE = 1.25
-"""Two independent classifiers agree on 1/K of the samples; up to this multiple of 1/K, agreement counts as random."""
-
-NEVER = 0.02
-"""Below this share of pseudo-labels above the confidence threshold, next to nothing is learnt from them."""
-
-ALWAYS = 0.98
-"""From this share of trusted pseudo-labels on, the weights no longer discriminate."""
-
-FITTED = 0.75
-"""Accuracy on the labelled samples that a network which learns exceeds soon, since few labels are quickly memorised."""
-
-FALL = 0.02
-"""Least drop of the validation accuracy that counts; it must also exceed three standard errors, and last for two
-consecutive evaluations."""
-
-MOST_SAMPLES = 2000
-"""Most labelled and most held-out samples of the reference, drawn at random: it takes only seconds on any data set."""
+OFF = "turn off alignment (--settings.no-alignment)"
 
 
 @dataclass(frozen=True)
@@ -85,36 +60,27 @@ class Case:
     """The facts about a run that the rules need besides its records."""
 
     classes: tuple[str, ...]
-    labels: tuple[int, ...]
-    """Labelled samples of each class."""
+    labels: tuple[int, ...]  # of each class
     steps: int
     epoch: int
-    alignment: bool | None = None
-    """Whether the method aligns pseudo-labels to equally frequent classes; None if it cannot."""
-    threshold: bool = False
-    """Whether the method has a confidence threshold."""
-    rates: tuple[str, ...] = ("--optim.lr",)
-    """The flags of the learning rates, first the backbone's."""
+    alignment: bool | None = None  # whether pseudo-labels are aligned to equally frequent classes; None: it cannot
+    threshold: bool = False  # whether the method has a confidence threshold
+    rates: tuple[str, ...] = ("--optim.lr",)  # the flags of the learning rates, first the backbone's
     bfloat16: bool = False
-    """Whether the backbone computes in bfloat16."""
-    last_start: int = 0
-    """The step from which all of the method's losses count."""
-    pseudo_labels: bool = True
-    """Whether the method learns from unlabelled samples."""
-    validation: int = 0
-    """Number of validation samples."""
-    reference: float | None = None
-    """Validation accuracy of the nearest class mean of the labelled samples, as a baseline without any network."""
+    last_start: int = 0  # the step from which all of the method's losses count
+    pseudo_labels: bool = True  # whether the method learns from unlabelled samples
+    validation: int = 0  # number of validation samples
+    reference: float | None = None  # validation accuracy of the nearest class mean of the labelled samples
 
     @classmethod
     def of(cls, job: "Job") -> "Case":
         train, split, config = job.corpus.train, job.split, job.config
         counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
-        validating = len(split.validation)
-        settings = {f.name: getattr(config.settings, f.name) for f in dataclasses.fields(config.settings)}
+        settings = dataclasses.asdict(config.settings)
         own = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
         rates = [*(["--optim.muon"] if config.optim.muon else []), "--optim.lr"]
         rates += [f"--settings.{name.replace('_', '-')}" for name in own]
+        validating = len(split.validation)
         return cls(
             classes=train.classes,
             labels=tuple(counts.tolist()),
@@ -136,9 +102,10 @@ class Case:
         return skewed(self.labels)
 
     @property
-    def expected(self) -> list[float]:
+    def expected(self) -> NDArray[np.float64]:
         """The share of each class that pseudo-labels should have: that of the labels if they are skewed, else equal."""
-        return [n / sum(self.labels) if self.skewed else 1 / len(self.labels) for n in self.labels]
+        counts = np.array(self.labels if self.skewed else [1] * len(self.labels))
+        return np.asarray(counts / counts.sum())
 
     @property
     def remedies(self) -> list[str | None]:
@@ -150,9 +117,6 @@ class Case:
             "raise --settings.threshold" if self.threshold else None,
             f"lower {self.rates[0]}",
         ]
-
-
-OFF = "turn off alignment (--settings.no-alignment)"
 
 
 @dataclass
@@ -172,16 +136,10 @@ class History:
             self.validation.append(record["validation/accuracy"])
         self.fitted = record.get("labelled/accuracy", self.fitted)
 
-    def mean(self, name: str) -> float | None:
-        """Mean of a number over the window."""
+    def mean(self, name: str) -> Any:
+        """Mean of a number, or of each number of a list, over the window; None if no record has it."""
         values = [record[name] for record in self.window if record.get(name) is not None]
-        return sum(values) / len(values) if values else None
-
-    @property
-    def shares(self) -> list[float] | None:
-        """The share of each class among the pseudo-labels of the window."""
-        rows = [record["pseudo/classes"] for record in self.window if record.get("pseudo/classes") is not None]
-        return [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else None
+        return np.mean(values, axis=0) if values else None
 
 
 Finding = tuple[str, str]
@@ -239,13 +197,10 @@ def _not_finite(case: Case, history: History) -> Finding | None:
 
 
 def _collapse(case: Case, history: History) -> Finding | None:
-    shares, count = history.shares, len(case.classes)
-    if shares is None:
+    shares, count = history.mean("pseudo/classes"), len(case.classes)
+    if shares is None or (used := int((shares >= USED * case.expected).sum())) > COLLAPSED * count:
         return None
-    used = sum(share >= USED * expected for share, expected in zip(shares, case.expected, strict=True))
-    if used > COLLAPSED * count:
-        return None
-    top = shares.index(max(shares))
+    top = shares.argmax()
     return (
         f"pseudo-labels name {used} of {count} classes; {shares[top]:.1%} are {case.classes[top]!r}",
         _any_of(*case.remedies, "label more samples of the missing classes"),
@@ -253,20 +208,20 @@ def _collapse(case: Case, history: History) -> Finding | None:
 
 
 def _imbalance(case: Case, history: History) -> Finding | None:
-    shares, expected = history.shares, case.expected
+    shares, expected = history.mean("pseudo/classes"), case.expected
     if shares is None or _collapse(case, history):
         return None
-    multiples = [share / fair for share, fair in zip(shares, expected, strict=True)]
-    if max(multiples) < IMBALANCE * min(multiples):
+    multiples = shares / expected
+    most, least = multiples.argmax(), multiples.argmin()
+    if multiples[most] < IMBALANCE * multiples[least]:
         return None
-    most, least = (multiples.index(pick(multiples)) for pick in (max, min))
     message = f"{shares[most]:.1%} are {case.classes[most]!r}, {shares[least]:.1%} are {case.classes[least]!r}"
     rare = "label more samples of the rare classes"
     if case.skewed:
+        todo = _any_of(OFF if case.alignment else None, rare, case.remedies[-1])
         return (
             f"{message} (of the labels {expected[most]:.1%} and {expected[least]:.1%})",
-            "if the unlabelled samples are as uneven as the labels, "
-            + _any_of(OFF if case.alignment else None, rare, case.remedies[-1]),
+            f"if the unlabelled samples are as uneven as the labels, {todo}",
         )
     if case.alignment:
         return message, f"if the samples themselves are imbalanced, {OFF}"
@@ -384,19 +339,13 @@ def class_mean_accuracy(dataset: Dataset, labelled: NDArray[np.int64], held_out:
     Distances are between pixel values, or in standard deviations of each feature. In NumPy alone, so that the result
     does not depend on the device.
     """
-    scale = np.ones(1) if dataset.is_images else np.asarray(dataset.inputs).std(0, dtype=np.float64)
-    scale = np.where(scale > 0, scale, 1)
-
-    def pieces(at: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-        # In pieces, because as float64 all samples would take eight times the memory of their images.
-        for some in np.array_split(at, -(-len(at) // 64)):
-            yield np.asarray(dataset.inputs[some].reshape(len(some), -1) / scale)
-
     known, tested = (at[sample(len(at), MOST_SAMPLES, 0, "reference")] for at in (labelled, held_out))
+    scale = 1.0 if dataset.is_images else np.asarray(dataset.inputs).std(0, dtype=np.float64)
+    scale = np.where(scale > 0, scale, 1)
     y = dataset.labels[known]
-    classes, counts = np.unique(y, return_counts=True)
-    sums = [sum(piece.sum(0) for piece in pieces(known[y == c])) for c in classes]
-    means = np.stack(sums) / counts[:, None]
+    classes = np.unique(y)
+    means = np.stack([dataset.inputs[known[y == c]].mean(0, dtype=np.float64).ravel() for c in classes]) / scale
     norms = (means**2).sum(1)
-    nearest = np.concatenate([(norms - 2 * (piece @ means.T)).argmin(1) for piece in pieces(tested)])
-    return float((classes[nearest] == dataset.labels[tested]).mean())
+    # One sample at a time: as float64 all would take eight times the memory of their images.
+    distances = [norms - 2 * means @ (dataset.inputs[at].ravel() / scale) for at in tested]
+    return float((classes[np.argmin(distances, 1)] == dataset.labels[tested]).mean())

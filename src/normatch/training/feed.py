@@ -2,7 +2,7 @@
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal
 
@@ -77,26 +77,56 @@ class HostFeed:
     def __init__(self, pool: HostPool, draws: Sequence[Draw]) -> None:
         self._inputs = pool.inputs
         # Copies, because a stream caches recent orders and the caller's thread uses its streams at other steps.
-        self._draws = [(copy.copy(stream), items) for stream, items in draws]
-        shape = (sum(stream.batch for stream, _ in draws), *pool.inputs.array.shape[1:])
-        host = torch.from_numpy(np.zeros(shape, pool.inputs.array.dtype))
-        self._staging = host.to(pool.device)
-        self._copies = torch.cuda.Stream(pool.device) if pool.device.type == "cuda" else None
-        self._slots = [_Slot(host) if self._copies is None else _CudaSlot(host, self._copies) for _ in range(SLOTS)]
+        self._draws = [(copy.copy(stream), samples) for stream, samples in draws]
+        shape = (SLOTS, sum(stream.batch for stream, _ in draws), *pool.inputs.array.shape[1:])
+        self._host = torch.from_numpy(np.zeros(shape, pool.inputs.array.dtype))
+        self._staging = torch.empty_like(self._host[0], device=pool.device)
+        self._copies: torch.cuda.Stream | None = None
+        if pool.device.type == "cuda":
+            # From pinned memory, the GPU copies asynchronously.
+            self._host = self._host.pin_memory()
+            self._device = self._host.to(pool.device)
+            self._copies = torch.cuda.Stream(pool.device)
+            self._copied = [torch.cuda.Event(blocking=True) for _ in range(SLOTS)]
+            self._moved = [torch.cuda.Event() for _ in range(SLOTS)]
         self._thread: ThreadPoolExecutor | None = None
-        self._ahead: deque[Future[_Slot]] = deque()
+        self._ahead: deque[Future[None]] = deque()
         self._next = 0
 
     def prepare(self, step: int) -> None:
         if self._thread is None or step != self._next:
             self.close()
-            self._start(step)
+            if self._copies is not None:
+                # Earlier work on memory that was reused for the slots may still be running.
+                self._copies.wait_stream(torch.cuda.current_stream(self._staging.device))
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="normatch-feed")
+            self._ahead.extend(self._thread.submit(self._fill, step + ahead) for ahead in range(SLOTS))
         # Left in the queue if it failed, so that further calls raise the error too.
-        slot = self._ahead[0].result()
+        self._ahead[0].result()
         self._ahead.popleft()
-        slot.move_to(self._staging)
-        self._read_ahead(step + SLOTS, slot)
+        slot = step % SLOTS
+        if self._copies is None:
+            self._staging.copy_(self._host[slot])
+        else:
+            current = torch.cuda.current_stream(self._staging.device)
+            current.wait_event(self._copied[slot])
+            self._staging.copy_(self._device[slot], non_blocking=True)
+            self._moved[slot].record(current)
+        self._ahead.append(self._thread.submit(self._fill, step + SLOTS))
         self._next = step + 1
+
+    def _fill(self, step: int) -> None:
+        """In the background thread: read the inputs of a step into its slot and, for a GPU, copy them there."""
+        slot = step % SLOTS
+        drawn = [samples[stream.rows(step, 1)[0].numpy()] for stream, samples in self._draws]
+        if self._copies is not None:
+            self._copied[slot].synchronize()  # the slot's previous copy may still be reading it
+        self._inputs.take(np.concatenate(drawn), self._host[slot].numpy())
+        if self._copies is not None:
+            with torch.cuda.stream(self._copies):
+                self._copies.wait_event(self._moved[slot])
+                self._device[slot].copy_(self._host[slot], non_blocking=True)
+                self._copied[slot].record(self._copies)
 
     def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
         parts = self._staging.split([len(at) for at in positions])
@@ -115,60 +145,3 @@ class HostFeed:
         if self._copies is not None:
             # Wait for copies under way: the slots' memory may be freed after this.
             self._copies.synchronize()
-
-    def _start(self, step: int) -> None:
-        if self._copies is not None:
-            # Earlier work on memory that was reused for the slots may still be running.
-            self._copies.wait_stream(torch.cuda.current_stream(self._staging.device))
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="normatch-feed")
-        for ahead, slot in enumerate(self._slots):
-            self._read_ahead(step + ahead, slot)
-
-    def _read_ahead(self, step: int, slot: "_Slot") -> None:
-        assert self._thread is not None
-        self._ahead.append(self._thread.submit(self._fill, step, slot))
-
-    def _fill(self, step: int, slot: "_Slot") -> "_Slot":
-        drawn = [samples[stream.rows(step, 1)[0].numpy()] for stream, samples in self._draws]
-        positions = np.concatenate(drawn)
-        slot.fill(lambda out: self._inputs.take(positions, out))
-        return slot
-
-
-class _Slot:
-    """A buffer in host memory for the inputs of one step."""
-
-    def __init__(self, like: Tensor, *, pinned: bool = False) -> None:
-        self._host = torch.empty_like(like, pin_memory=pinned)
-
-    def fill(self, read: Callable[[NDArray[np.generic]], None]) -> None:
-        read(self._host.numpy())
-
-    def move_to(self, staging: Tensor) -> None:
-        staging.copy_(self._host)
-
-
-class _CudaSlot(_Slot):
-    """A buffer in pinned memory, from which the GPU copies asynchronously, and one on the GPU."""
-
-    def __init__(self, like: Tensor, copies: torch.cuda.Stream) -> None:
-        super().__init__(like, pinned=True)
-        self._device = torch.empty_like(like, device=copies.device)
-        self._copies = copies
-        self._copied = torch.cuda.Event(blocking=True)
-        self._moved = torch.cuda.Event()
-
-    def fill(self, read: Callable[[NDArray[np.generic]], None]) -> None:
-        # The slot's previous copy may still be reading it. Only the background thread waits here.
-        self._copied.synchronize()
-        super().fill(read)
-        with torch.cuda.stream(self._copies):
-            self._copies.wait_event(self._moved)
-            self._device.copy_(self._host, non_blocking=True)
-            self._copied.record(self._copies)
-
-    def move_to(self, staging: Tensor) -> None:
-        current = torch.cuda.current_stream(staging.device)
-        current.wait_event(self._copied)
-        staging.copy_(self._device, non_blocking=True)
-        self._moved.record(current)

@@ -2,7 +2,6 @@
 made."""
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,16 +160,14 @@ def _must_be_trained(method: Method, config: Config) -> None:
     """Raise UserError unless the method's groups have each parameter that requires a gradient once, and no other, and
     Muon some if it has a learning rate."""
     groups = method.groups(config.optim)
-    grouped = Counter(id(p) for group in groups for p in group.params)
-    own = {id(p): (name, p) for name, p in method.named_parameters()}
-    for key, (name, p) in own.items():
-        if p.requires_grad and grouped[key] != 1:
-            to = f"{grouped[key]} optimisers" if grouped[key] else "no optimiser"
+    given = [id(p) for group in groups for p in group.params]
+    for name, p in method.named_parameters():
+        if p.requires_grad and (times := given.count(id(p))) != 1:
             raise UserError(
-                f"method {config.method!r} gives parameter {name!r} to {to}: put it into one group of groups(), or "
-                "call requires_grad_(False) if it is not trained"
+                f"method {config.method!r} gives parameter {name!r} to {times} optimisers: put it into one group of "
+                "groups(), or call requires_grad_(False) if it is not trained"
             )
-    if grouped.keys() - own.keys():
+    if not {id(p) for p in method.parameters()}.issuperset(given):
         raise UserError(
             f"groups of method {config.method!r} have a parameter that is not the method's, so that no checkpoint "
             "would have it: make its module an attribute of the method"

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN, Corpus, digest
 from normatch.data.folder import folder_of
@@ -21,7 +20,7 @@ __all__ = ["must_be_runs_on", "read_label_files", "with_labels"]
 Labels = dict[int, str | None]
 """Positions among the training samples, each with the class that it is given; None where it is that of the data."""
 
-COLUMN = "item"
+COLUMN = "sample"
 """The column of positions in a table of ``normatch suggest``."""
 
 REMEDY = f"give whole numbers, one a line, or a .csv table with the column {COLUMN}, or of files with path and label"
@@ -41,7 +40,7 @@ def read_label_files(places: Sequence[Path], corpus: Corpus) -> Labels:
     """What all places name together of the training samples of ``corpus``.
 
     A place is the folder of an earlier run, whose labels count; a table of files and labels (a manifest), which
-    corrects those of runs; or positions: a table with the column ``item``, a text file or an .npy file.
+    corrects those of runs; or positions: a table with the column ``sample``, a text file or an .npy file.
     """
     runs: Labels = {}
     tables: Labels = {}
@@ -79,18 +78,17 @@ def _read(place: Path, corpus: Corpus) -> Labels:
             raise ValueError("it is no regular file")  # a pipe might never end
         found = _array(place) if place.suffix.lower() == ".npy" else _text(place)
     except (OSError, ValueError, csv.Error) as error:
-        why = "it is no text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", reason(error))
+        why = "it is no text" if isinstance(error, UnicodeDecodeError) else reason(error)
         raise UserError(f"labelled is {str(place)!r}, which cannot be read ({why}): {REMEDY}") from error
-    if not found:
-        raise UserError(f"{place} names no sample: {REMEDY}")
-    if min(found) < 0:
-        raise UserError(f"{place} has position {min(found)}: positions begin with 0")
+    if not found or min(found) < 0:
+        what = f"has position {min(found)}, and positions begin with 0" if found else "names no sample"
+        raise UserError(f"{place} {what}: {REMEDY}")
     return dict.fromkeys(found)
 
 
 def _manifest(path: Path, corpus: Corpus) -> Labels:
     """The class of each training file of ``corpus`` that a table of files has a label for."""
-    train = corpus.train
+    train, test, in_data = corpus.train, corpus.test, corpus.labels_of_data
     if train.files is None:
         raise UserError(
             f"labelled is {str(path)!r}, a table of files, but {corpus.name} has none: give positions, in a table "
@@ -99,46 +97,36 @@ def _manifest(path: Path, corpus: Corpus) -> Labels:
     listed = list_manifest(path)
     if listed.test:
         raise UserError(f"{path} lists test images: leave them out, its labels are to be learnt")
-    root = os.path.abspath(folder_of(corpus.name))
-    places, in_data = _places(train.files, root), corpus.labels_of_data
+    real = cache(os.path.realpath)
+
+    def resolved(file: str | Path) -> str:
+        """Where a file of the data is, however links to its folder are called."""
+        folder, name = os.path.split(os.path.join(folder_of(corpus.name), file))
+        return os.path.join(real(folder), name)
+
+    places = {resolved(file): at for at, file in enumerate(train.files)}
+    tested = set(map(resolved, test.files)) if test is not None and test.files is not None else set()
     found: Labels = {}
     for file, name in listed.train:
         if name is None:
             continue
-        at = next((places[place] for place in _spellings(file) if place in places), None)
-        if at is None:
-            test = corpus.test.files if corpus.test is not None else None
-            tested = test is not None and not _places(test, root).keys().isdisjoint(_spellings(file))
-            what = "a test image" if tested else "no image"
+        place = resolved(Path.cwd() / file)
+        if place not in places:
+            what = "a test image" if place in tested else "no image"
             raise UserError(f"{path}: {file} is {what} of {corpus.name}: leave it out")
         if name not in train.classes:
             raise UserError(
                 f"{path}: {file} is {name!r}, and the classes of {corpus.name} are {', '.join(train.classes)}: "
                 "correct it, or add a picture of a new class to the data"
             )
-        if in_data[at] != UNKNOWN and train.classes[in_data[at]] != name:
+        at = places[place]
+        if in_data[at] not in (UNKNOWN, train.classes.index(name)):
             other = train.classes[in_data[at]]
             raise UserError(f"{path}: {file} is {name!r}, but {other!r} in {corpus.name}: correct one of the two")
         found[at] = name
     if not found:
         raise UserError(f"{path} has no label yet: fill in its column label")
     return found
-
-
-def _places(files: NDArray[np.object_], root: str) -> dict[str, int]:
-    """The position of each file by where it is, also without links to its folder."""
-    found: dict[str, int] = {}
-    real = cache(os.path.realpath)
-    for at, name in enumerate(files.tolist()):
-        folder, own = os.path.split(os.path.join(root, name))
-        found[os.path.normpath(os.path.join(folder, own))] = at
-        found[os.path.join(real(folder), own)] = at
-    return found
-
-
-def _spellings(path: Path) -> tuple[str, str]:
-    """Where a file is, as given and without links to its folder."""
-    return os.path.abspath(path), os.path.join(os.path.realpath(path.parent), path.name)
 
 
 def _array(path: Path) -> list[int]:

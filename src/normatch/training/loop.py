@@ -18,7 +18,7 @@ from normatch.training.diagnostics import NOT_FINITE, Case, Diagnosis
 from normatch.training.job import Job
 from normatch.training.metrics import Record
 from normatch.training.progress import Progress, quiet
-from normatch.training.run import Recorder, unrecorded
+from normatch.training.run import RunRecorder
 from normatch.training.step import Step
 
 __all__ = ["Loop"]
@@ -54,14 +54,8 @@ class Loop:
         if len(job.split.validation):
             self.held_out["validation"] = self.pool.subset(job.split.validation)
 
-    def run(
-        self,
-        recorder: Recorder = unrecorded,
-        progress: Progress = quiet,
-        checkpoints: Path | None = None,
-        stop: threading.Event | None = None,
-    ) -> None:
-        """Train to the last step, with checkpoints in the folder ``checkpoints``, or none if it is None.
+    def run(self, progress: Progress = quiet, folder: Path | None = None, stop: threading.Event | None = None) -> None:
+        """Train to the last step, with records and checkpoints in the run's ``folder``, or without if it is None.
 
         Once ``stop`` is set, the present step is the last: its checkpoint is written, and KeyboardInterrupt raised.
         """
@@ -70,14 +64,17 @@ class Loop:
         step.progress = progress
         if step.runtime.eager_because:
             progress.note(f"steps run eagerly: {step.runtime.eager_because}")
-        recorder.warn(self.diagnosis.alarms)
-        for alarm in self.diagnosis.alarms:
-            progress.warn(alarm)
-        logged, logged_at = step.done, time.perf_counter()
-        start = logged_at - self.seconds
         with contextlib.ExitStack() as stack:
             stack.callback(step.feed.close)
-            writer = None if checkpoints is None else stack.enter_context(checkpoint.Writer(checkpoints))
+            recorder = writer = None
+            if folder is not None:
+                recorder = stack.enter_context(RunRecorder(folder, step.done))
+                recorder.warn(self.diagnosis.alarms)
+                writer = stack.enter_context(checkpoint.Writer(folder / "checkpoint"))
+            for alarm in self.diagnosis.alarms:
+                progress.warn(alarm)
+            logged, logged_at = step.done, time.perf_counter()
+            start = logged_at - self.seconds
             while step.done < config.steps:
                 if step.done % config.epoch == 0:
                     self.begin_epoch(step.done // config.epoch)
@@ -93,7 +90,8 @@ class Loop:
                     record |= self.evaluate()
                 if record:
                     self.seconds = time.perf_counter() - start
-                    recorder.write(step.done, Record(seconds=self.seconds) | record)
+                    if recorder is not None:
+                        recorder.write(step.done, Record(seconds=self.seconds) | record)
                     progress(step.done, config.steps, record)
                     self._diagnose(record, recorder, progress)
                 stopped = stop is not None and stop.is_set() and step.done < config.steps
@@ -128,10 +126,10 @@ class Loop:
             record[f"{name}/accuracy"] = (z.argmax(1) == samples.labels).double().mean().item()
         return record
 
-    def _diagnose(self, record: Record, recorder: Recorder, progress: Progress) -> None:
+    def _diagnose(self, record: Record, recorder: RunRecorder | None, progress: Progress) -> None:
         """Report new alarms; non-finite values end the run before a checkpoint stores them."""
         new = self.diagnosis.see(self.step.done, record)
-        if new:
+        if new and recorder is not None:
             recorder.warn(self.diagnosis.alarms)
         for alarm in new:
             progress.warn(alarm)

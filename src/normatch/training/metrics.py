@@ -15,19 +15,7 @@ from normatch.data import UNKNOWN
 from normatch.errors import UserError
 from normatch.methods import Outcome, PseudoLabels
 
-__all__ = [
-    "HIGH_CONFIDENCE",
-    "RESERVED",
-    "RESERVED_PREFIXES",
-    "Mean",
-    "Measured",
-    "Meter",
-    "Record",
-    "measure",
-    "pseudo_label_quality",
-    "step_means",
-    "total_loss",
-]
+__all__ = ["RESERVED", "Mean", "Measured", "Meter", "Record", "measure", "step_means", "total_loss"]
 
 RESERVED = ("step", "seconds", "steps_per_second", "loss")
 RESERVED_PREFIXES = ("loss/", "pseudo/", "test/", "validation/", "labelled/")
@@ -58,28 +46,40 @@ class Measured(NamedTuple):
 
 def total_loss(outcome: Outcome) -> Tensor:
     """The sum of a method's losses, which is minimised."""
-    if not isinstance(outcome, Outcome):
-        raise UserError(f"the method gives {_kind(outcome)}: return an Outcome of losses and metrics, both by name")
-    if not outcome.losses:
-        raise UserError("the method gives no losses: return at least one by name")
+    if not isinstance(outcome, Outcome) or not outcome.losses:
+        what = "no losses" if isinstance(outcome, Outcome) else type(outcome).__name__
+        raise UserError(f"the method returns {what}: return an Outcome with at least one loss by name")
     for name, value in outcome.losses.items():
-        _must_be_scalar(f"loss {name!r}", value)
-    total = torch.stack(list(outcome.losses.values())).sum()
-    if not total.requires_grad:
-        raise UserError("the method's losses depend on no parameter: return them with their gradients, not detached")
-    return total
+        _must_be(f"loss {name!r}", value, ())
+    return torch.stack(list(outcome.losses.values())).sum()
 
 
 def step_means(outcome: Outcome, loss: Tensor, truth: Tensor, classes: int) -> dict[str, Mean]:
     """All metrics of a step by name; ``truth`` are the true labels of the unlabelled images."""
+    for name, value in outcome.metrics.items():
+        if name in RESERVED or name.startswith(RESERVED_PREFIXES):
+            raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")
+        _must_be(f"metric {name!r}", value, ())
     one = torch.ones((), device=loss.device)
-    _must_be_metrics(outcome.metrics)
     values = {"loss": loss} | {f"loss/{name}": value for name, value in outcome.losses.items()} | outcome.metrics
     means: dict[str, Mean] = {name: (value.float(), one) for name, value in values.items()}
     if outcome.pseudo is not None:
-        _must_be_pseudo_labels(outcome.pseudo, truth)
+        dtypes = {"label": torch.int64, "trusted": torch.bool}
+        for name, of_each in zip(PseudoLabels._fields, outcome.pseudo, strict=True):
+            if of_each is not None:
+                _must_be(f"{name} of the pseudo-labels", of_each, truth.shape, dtypes.get(name))
         means |= pseudo_label_quality(outcome.pseudo, truth, classes)
     return means
+
+
+def _must_be(name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> None:
+    """Raise UserError unless a method returned a tensor of this shape and type: others might be broadcast.
+
+    Never looks at values, so that the step stays one graph.
+    """
+    if not isinstance(value, Tensor) or value.shape != shape or dtype not in (None, value.dtype):
+        is_ = f"a {value.dtype} tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise UserError(f"{name} is {is_}: return a {f'{dtype} ' if dtype else ''}tensor of shape {tuple(shape)}")
 
 
 def pseudo_label_quality(pseudo: PseudoLabels, truth: Tensor, classes: int) -> dict[str, Mean]:
@@ -128,8 +128,8 @@ class Meter:
     """Sums and counts of named quantities since the last reading; each is a scalar or a vector of fixed length."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._start({})
+        self._shapes: Shapes = {}
+        self._totals = torch.zeros(2, 0, device=device, dtype=torch.float64)
 
     def add(self, measured: Measured) -> None:
         """Add one step's means; names and shapes must be the same at each step."""
@@ -141,87 +141,33 @@ class Meter:
         """The means since the last reading. Waits for the device."""
         sums, counts = self._totals.tolist()
         self._totals.zero_()
-        means = [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
+        means = iter([s / n if n else math.nan for s, n in zip(sums, counts, strict=True)])
         record: Record = {}
-        for name, at in self._columns().items():
-            values = means[at]
+        for name, shape in self._shapes.items():
+            values = [next(means) for _ in range(math.prod(shape))]
             if not all(map(math.isfinite, values)):
                 record[name] = None
-            elif self._shapes[name]:
-                record[name] = [round(value, DIGITS) for value in values]
             else:
-                (record[name],) = values
+                record[name] = [round(value, DIGITS) for value in values] if shape else values[0]
         return record
 
     def state(self) -> dict[str, Tensor]:
-        return {name: self._totals[:, at].clone().view(2, *self._shapes[name]) for name, at in self._columns().items()}
+        parts = self._totals.split([math.prod(shape) for shape in self._shapes.values()], dim=1)
+        named = zip(self._shapes.items(), parts, strict=True)
+        return {name: part.clone().view(2, *shape) for (name, shape), part in named}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        self._start({name: tuple(value.shape[1:]) for name, value in state.items()})
-        for name, at in self._columns().items():
-            self._totals[:, at] = state[name].reshape(2, -1).to(self._device)
-
-    def _start(self, shapes: Shapes) -> None:
-        self._shapes = shapes
-        total = sum(map(math.prod, shapes.values()))
-        self._totals = torch.zeros(2, total, device=self._device, dtype=torch.float64)
+        self._shapes = {name: tuple(value.shape[1:]) for name, value in state.items()}
+        parts = [value.reshape(2, -1).to(self._totals) for value in state.values()]
+        self._totals = torch.cat([self._totals[:, :0], *parts], dim=1)
 
     def _arrange(self, shapes: Shapes) -> None:
         """Adopt the order of ``shapes``, from which that of a checkpoint may differ."""
-        before = self.state()
-        if not before:
-            self._start(shapes)
-        elif before.keys() == shapes.keys():
-            self.load({name: before[name] for name in shapes})
-        else:
+        before = self.state() or {name: torch.zeros(2, *shape) for name, shape in shapes.items()}
+        if before.keys() != shapes.keys():
             raise UserError(
                 f"the method's losses and metrics are {', '.join(sorted(shapes))}, at the steps before they were "
                 f"{', '.join(sorted(before))}: return the same at every step or, if its code has changed, undo that "
                 "or start another run with another --out"
             )
-
-    def _columns(self) -> dict[str, slice]:
-        """The columns of the totals that belong to each name."""
-        columns, start = {}, 0
-        for name, shape in self._shapes.items():
-            columns[name] = slice(start, start + math.prod(shape))
-            start += math.prod(shape)
-        return columns
-
-
-def _must_be_metrics(metrics: dict[str, Tensor]) -> None:
-    if not isinstance(metrics, dict):
-        raise UserError(f"metrics of the method's outcome are {_kind(metrics)}: give a dict, or {{}} if there are none")
-    for name, value in metrics.items():
-        if name in RESERVED or name.startswith(RESERVED_PREFIXES):
-            raise UserError(f"the method has a metric {name!r}, a name that each run's record has already: rename it")
-        _must_be_scalar(f"metric {name!r}", value)
-
-
-def _must_be_scalar(name: str, value: Tensor) -> None:
-    if not isinstance(value, Tensor) or value.ndim:
-        raise UserError(f"{name} of the method is {_kind(value)}: give a tensor of one number, of shape ()")
-
-
-def _must_be_pseudo_labels(pseudo: PseudoLabels, truth: Tensor) -> None:
-    """Raise UserError unless there is one of everything for each image: others might be broadcast, or counted wrongly.
-
-    Only shapes and types are looked at, never values, so that the step stays one graph.
-    """
-    if not isinstance(pseudo, PseudoLabels):
-        raise UserError(f"pseudo of the method's outcome is {_kind(pseudo)}: give PseudoLabels, or None")
-    dtypes = {"label": torch.int64, "trusted": torch.bool}
-    for name, value in zip(PseudoLabels._fields, pseudo, strict=True):
-        if name == "auxiliary" and value is None:
-            continue
-        if not isinstance(value, Tensor) or value.shape != truth.shape:
-            raise UserError(
-                f"{name} of the pseudo-labels is {_kind(value)}: give a tensor of shape {tuple(truth.shape)}, "
-                "one value for each unlabelled image"
-            )
-        if value.dtype != dtypes.get(name, value.dtype):
-            raise UserError(f"{name} of the pseudo-labels is of {value.dtype}: give a tensor of {dtypes[name]}")
-
-
-def _kind(value: object) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        self.load({name: before[name] for name in shapes})

@@ -11,12 +11,6 @@ from normatch.methods.parts.groups import Group, OptimConfig
 
 __all__ = ["Muon", "Optimisers", "cosine", "orthogonal"]
 
-GRADIENT = "gradient"
-"""The entry of the state that is no optimiser's: an accumulated gradient."""
-
-STEPS = "step"
-"""The entry of AdamW's state that counts steps, and does not have the parameter's shape."""
-
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the polynomial a·s + b·s³ + c·s⁵ that Muon applies to singular values s (Jordan et al., 2024): steep at 0, so that
 ROUNDS of it take all from 0.005 to 1 between 0.68 and 1.16."""
@@ -56,19 +50,17 @@ class Optimisers:
         for group, rate in zip(groups, self._rates, strict=True):
             entries[group.rule].append({"params": group.params, "lr": rate, "weight_decay": group.weight_decay})
         self._optimisers: dict[str, torch.optim.Optimizer] = {}
-        if sgd := entries["sgd"]:
-            optimiser = torch.optim.SGD(sgd, momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
-            self._optimisers["sgd"] = optimiser
+        if entries["sgd"]:
+            sgd = torch.optim.SGD(entries["sgd"], momentum=optim.momentum, nesterov=optim.momentum > 0, fused=True)
             if optim.momentum:
                 # Else torch's fused SGD fails on a parameter that gets its first gradient later than others.
-                optimiser.state.update(
-                    {p: {"momentum_buffer": torch.zeros_like(p)} for entry in sgd for p in entry["params"]}
-                )
-        if muon := entries["muon"]:
-            self._optimisers["muon"] = Muon(muon, optim.momentum)
-        if adamw := entries["adamw"]:
+                _start_momentum(sgd)
+            self._optimisers["sgd"] = sgd
+        if entries["muon"]:
+            self._optimisers["muon"] = Muon(entries["muon"], optim.momentum)
+        if entries["adamw"]:
             capturable = device.type == "cuda"
-            self._optimisers["adamw"] = torch.optim.AdamW(adamw, fused=True, capturable=capturable)
+            self._optimisers["adamw"] = torch.optim.AdamW(entries["adamw"], fused=True, capturable=capturable)
 
     def zero(self) -> None:
         for group in self.groups:
@@ -87,45 +79,47 @@ class Optimisers:
 
     def state(self) -> dict[str, Tensor]:
         """The state of all optimisers, including accumulated gradients, as RULE.ENTRY.PARAMETER."""
-        entries = [
-            (rule, entry, p, value)
+        state = {
+            f"{rule}.{entry}.{self._names[id(p)]}": value
             for rule, optimiser in self._optimisers.items()
-            for p, state in optimiser.state.items()
-            for entry, value in state.items()
-        ]
-        entries += [
-            (group.rule, GRADIENT, p, p.grad)
-            for group in self.groups
-            for p in group.params
-            if group.accumulate and p.grad is not None
-        ]
-        return {f"{rule}.{entry}.{self._names[id(p)]}": value for rule, entry, p, value in entries}
+            for p, entries in optimiser.state.items()
+            for entry, value in entries.items()
+        }
+        accumulated = [(group.rule, p) for group in self.groups if group.accumulate for p in group.params]
+        gradients = {f"{rule}.gradient.{self._names[id(p)]}": p.grad for rule, p in accumulated}
+        return state | {key: gradient for key, gradient in gradients.items() if gradient is not None}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore what :meth:`state` gave. Raises ValueError, and changes nothing, if it is that of other groups."""
-        own = {f"{group.rule}.{self._names[id(p)]}": p for group in self.groups for p in group.params}
+        own: dict[tuple[str, str], nn.Parameter] = {
+            (group.rule, self._names[id(p)]): p for group in self.groups for p in group.params
+        }
         found = []
         for key, value in tensors.items():
             rule, entry, name = key.split(".", 2)
-            p = own.get(f"{rule}.{name}")
-            if p is None:
-                raise ValueError(f"no parameter has the optimiser's state {key!r}")
-            if entry != STEPS and value.shape != p.shape:
-                raise ValueError(f"{key!r} has shape {tuple(value.shape)}, its parameter {tuple(p.shape)}")
-            # As the parameter lies in memory, which fused updates on a GPU require; files keep no strides.
-            like = value if entry == STEPS else p
+            p = own.get((rule, name))
+            # AdamW's count of steps is a number; all else lies in memory as the parameter does, which fused updates
+            # on a GPU require: files keep no strides.
+            like = value if p is None or entry == "step" else p
+            if p is None or value.shape != like.shape:
+                raise ValueError(f"no parameter of shape {tuple(value.shape)} has the optimiser's state {key!r}")
             found.append((rule, entry, p, torch.empty_like(like, device=p.device).copy_(value)))
-        for key in self.state().keys() - tensors.keys():
-            # Others may be missing: AdamW has no state of a parameter before its first gradient.
-            if key.startswith(("sgd.momentum_buffer.", "muon.momentum_buffer.")):
-                raise ValueError(f"the optimiser's state has no {key!r}")
+        # AdamW has no state of a parameter before its first gradient, and so may lack some.
+        missing = [key for key in self.state() if ".momentum_buffer." in key and key not in tensors]
+        if missing:
+            raise ValueError(f"the optimiser's state has no {missing[0]!r}")
         for optimiser in self._optimisers.values():
             optimiser.state.clear()
         for rule, entry, p, value in found:
-            if entry == GRADIENT:
+            if entry == "gradient":
                 p.grad = value
             else:
                 self._optimisers[rule].state[p][entry] = value
+
+
+def _start_momentum(optimiser: torch.optim.Optimizer) -> None:
+    for group in optimiser.param_groups:
+        optimiser.state.update({p: {"momentum_buffer": torch.zeros_like(p)} for p in group["params"]})
 
 
 class Muon(torch.optim.Optimizer):
@@ -147,8 +141,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, groups: list[dict[str, Any]], momentum: float) -> None:
         super().__init__(groups, {})
         self.momentum = momentum
-        for group in self.param_groups:
-            self.state.update({p: {"momentum_buffer": torch.zeros_like(p)} for p in group["params"]})
+        _start_momentum(self)
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]

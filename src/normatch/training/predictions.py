@@ -45,7 +45,7 @@ def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
     names = {"file": test.files} if test.files is not None else {}
     with replacing(path) as part, part.open("w", newline="", encoding="utf-8", errors=ESCAPE) as file:
         table = csv.writer(file)
-        table.writerow(["item", *names, "label", "probability", "truth"])
+        table.writerow(["sample", *names, "label", "probability", "truth"])
         columns = (p.amax(1).tolist(), p.argmax(1).tolist(), test.labels, *names.values())
         for i, (probability, k, truth, *name) in enumerate(zip(*columns, strict=True)):
             known = test.classes[truth] if truth >= 0 else ""
@@ -60,7 +60,7 @@ def read_predictions(path: Path, classes: Sequence[str]) -> HeldOutPredictions:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["truth"]]
         labels, predicted = ([number[read_cell(row[name])] for row in rows] for name in ("truth", "label"))
-        samples, confidence = [int(row["item"]) for row in rows], [float(row["probability"]) for row in rows]
+        samples, confidence = [int(row["sample"]) for row in rows], [float(row["probability"]) for row in rows]
     except (KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
     at, truth, head = (np.array(column, np.int64) for column in (samples, labels, predicted))

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,12 @@ class Lines(Progress):
         self._newest: dict[str, float] = {}
 
     def __call__(self, step: int, total: int, record: "Record") -> None:
-        speed, metrics = self._update(record)
+        # Not every record has a speed.
+        self._newest |= {name: value for name, value in record.items() if isinstance(value, float)}
+        known = [(caption, form.format(self._newest[name])) for name, caption, form in SHOWN if name in self._newest]
+        self.show(step, total, self._newest.get("steps_per_second"), "  ".join(map(" ".join, known)))
+
+    def show(self, step: int, total: int, speed: float | None, metrics: str) -> None:
         now = time.monotonic()
         if now - self._last >= self.SECONDS or step >= total:
             self._last = now
@@ -72,12 +77,6 @@ class Lines(Progress):
     def note(self, text: str) -> None:
         print(f"{self.title}  {text}", file=sys.stderr, flush=True)
 
-    def _update(self, record: "Record") -> tuple[float | None, str]:
-        """The newest speed, which not every record has, and the newest metrics as text."""
-        self._newest |= {name: value for name, value in record.items() if isinstance(value, float)}
-        known = [(caption, form.format(self._newest[name])) for name, caption, form in SHOWN if name in self._newest]
-        return self._newest.get("steps_per_second"), "  ".join(f"{caption} {value}" for caption, value in known)
-
 
 class _Bar(Lines):
     """A live bar, with warnings and notes printed above it."""
@@ -86,8 +85,7 @@ class _Bar(Lines):
         super().__init__(title)
         self._bar, self._task = bar, bar.add_task(title, total=None, speed="", metrics="")
 
-    def __call__(self, step: int, total: int, record: "Record") -> None:
-        speed, metrics = self._update(record)
+    def show(self, step: int, total: int, speed: float | None, metrics: str) -> None:
         pace = f"{speed:.1f} steps/s" if speed else ""
         self._bar.update(self._task, total=total, completed=step, speed=pace, metrics=metrics)
 
@@ -110,53 +108,42 @@ Report = Callable[[str, int, int | None], None]
 
 @contextmanager
 def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of samples done out of ``total``: a live bar on a terminal, else no output."""
-    with _bar(rich.MofNCompleteColumn(), rich.TimeRemainingColumn(), transient=True) as bar:
-        report = _reporting(bar, lambda *_: None)
+    """A function to call with the number of samples done out of ``total``."""
+    with _reporting(rich.MofNCompleteColumn(), transient=True) as report:
         report(title, 0, total)
         yield lambda done: report(title, done, total)
 
 
 @contextmanager
 def decoding() -> Iterator[Callable[[int, int], None]]:
-    """A function to call with (images decoded, all images): a live bar on a terminal, else a line every few seconds."""
-    last = time.monotonic()
-
-    def as_lines(title: str, done: int, total: int | None) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS:
-            last = time.monotonic()
-            print(f"{title}  {done}/{total}", file=sys.stderr, flush=True)
-
-    with _bar(rich.MofNCompleteColumn(), rich.TimeRemainingColumn()) as bar:
-        report = _reporting(bar, as_lines)
+    """A function to call with (images decoded, all images)."""
+    with _reporting(rich.MofNCompleteColumn()) as report:
         yield lambda done, total: report("decoding images", done, total)
 
 
+def downloading() -> AbstractContextManager[Report]:
+    """A function to call as bytes of a file arrive."""
+    return _reporting(rich.DownloadColumn(), rich.TransferSpeedColumn())
+
+
 @contextmanager
-def downloading() -> Iterator[Report]:
-    """A function to call as bytes of a file arrive: a live bar on a terminal, else one line per finished file."""
+def _reporting(*columns: rich.ProgressColumn, transient: bool = False) -> Iterator[Report]:
+    """A function that shows what is done: a live bar per title on a terminal, else a line every few seconds."""
+    with _bar(*columns, rich.TimeRemainingColumn(), transient=transient) as bar:
+        tasks: dict[str, rich.TaskID] = {}
+        last = time.monotonic()
 
-    def as_lines(name: str, done: int, total: int | None) -> None:
-        if done == total:
-            print(f"{name}  {done} bytes", file=sys.stderr, flush=True)
+        def report(title: str, done: int, total: int | None) -> None:
+            nonlocal last
+            if bar is not None:
+                if title not in tasks:
+                    tasks[title] = bar.add_task(title, total=total)
+                bar.update(tasks[title], completed=done, total=total)
+            elif time.monotonic() - last >= SECONDS:
+                last = time.monotonic()
+                print(f"{title}  {done}/{total or '?'}", file=sys.stderr, flush=True)
 
-    with _bar(rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()) as bar:
-        yield _reporting(bar, as_lines)
-
-
-def _reporting(bar: rich.Progress | None, as_lines: Report) -> Report:
-    """A function that draws one bar per title, or ``as_lines`` without one."""
-    if bar is None:
-        return as_lines
-    tasks: dict[str, rich.TaskID] = {}
-
-    def report(title: str, done: int, total: int | None) -> None:
-        if title not in tasks:
-            tasks[title] = bar.add_task(title, total=total)
-        bar.update(tasks[title], completed=done, total=total)
-
-    return report
+        yield report
 
 
 @contextmanager

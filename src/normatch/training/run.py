@@ -8,6 +8,7 @@ import secrets
 import shutil
 import typing
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from normatch.text import counted
 from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["SCORES", "STAYED", "Moved", "Recorder", "Run", "RunRecorder", "unrecorded"]
+__all__ = ["SCORES", "STAYED", "Moved", "Run", "RunRecorder"]
 
 T = TypeVar("T")
 
@@ -49,8 +50,10 @@ class Moved(NamedTuple):
 
 STAYED = Moved()
 
-RESULT: dict[str, Any] = {
-    "accuracy": float | None,
+SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
+"""What a ``result.json`` has of held-out samples: shares, or null without any."""
+
+RESULT: dict[str, Any] = dict.fromkeys(SCORES, float | None) | {
     "evaluated_on": str | None,
     "n": int,
     "method": str,
@@ -67,59 +70,48 @@ RESULT: dict[str, Any] = {
 }
 """What every ``result.json`` has, and of which type."""
 
-SCORES = ("accuracy", "balanced_accuracy", "macro_f1")
-"""What a ``result.json`` has of held-out samples: shares, or null without any."""
-
 WARNING = typing.get_type_hints(Alarm)
 """What every warning in ``warnings.json`` has."""
 
 
+@dataclass(frozen=True)
 class Run:
     """A run's folder: ``config.json``, ``split.json``, ``metrics.jsonl``, ``warnings.json``, ``checkpoint/``, and once
     it is finished ``model.safetensors``, ``model.json``, ``predictions.csv`` and ``result.json``."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+    path: Path
 
     @classmethod
     def create(cls, path: Path, config: Config, split: Split, corpus: Corpus) -> "Run":
         """Create the folder atomically. ``split.json`` has what identifies the data next to the positions in it."""
         cls.must_be_new(path)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.mkdir()
-        except OSError as error:
-            raise UserError(f"cannot make the folder {path} ({error.strerror}): choose another --out") from error
         about = {
             "digest": digest(corpus),
             "files": files_of(split, corpus),
             "added_labels": {str(at): name for at, name in corpus.added_labels.items()},
         }
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         try:
+            (part / "checkpoint").mkdir(parents=True)
             write_sealed(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
             write_sealed(part / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
-            (part / "checkpoint").mkdir()
             os.rename(part, path)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
         return cls(path)
 
-    @staticmethod
-    def must_be_new(path: Path) -> None:
+    @classmethod
+    def must_be_new(cls, path: Path) -> None:
         """Raise UserError, before anything is read for it, if the run cannot be made at ``path``."""
-        if (path / "config.json").is_file() and Run(path).finished:
-            raise UserError(f"{path} exists already, a finished run: choose another --out")
-        if (path / "config.json").is_file():
+        is_run = (path / "config.json").is_file()
+        if is_run and not cls(path).finished:
             raise UserError(
                 f"{path} exists already: continue it with --resume (in Python, resume=True), or choose another --out"
             )
         if path.exists():
-            raise UserError(f"{path} exists already and is no run: choose another --out")
+            what = ", a finished run" if is_run else " and is no run"
+            raise UserError(f"{path} exists already{what}: choose another --out")
         parent = next(folder for folder in path.absolute().parents if folder.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
             raise UserError(
@@ -153,7 +145,7 @@ class Run:
     @property
     def files(self) -> dict[str, list[str]]:
         """The names of the labelled, validation and test files; empty if samples are not files."""
-        return self._of_split(lambda about: checked({"files": {}} | about, {"files": dict[str, list[str]]})["files"])
+        return self._of_split(lambda about: dict(about.get("files", {})))
 
     @property
     def added_labels(self) -> dict[int, str]:
@@ -185,9 +177,8 @@ class Run:
         def read(path: Path) -> dict[str, Any]:
             result = checked(read_object(path), RESULT)
             for name in SCORES:
-                score = result.get(name)
-                if score is not None and not (fits(score, float) and 0 <= score <= 1):
-                    raise ValueError(f"{name} is {score!r}")
+                if result[name] is not None and not 0 <= result[name] <= 1:
+                    raise ValueError(f"{name} is {result[name]!r}")
             return result
 
         return self._read("result.json", read)
@@ -207,11 +198,12 @@ class Run:
         """The result as one line of text."""
         result = self.result
         if result["n"]:
-            reached = describe_accuracy(result["accuracy"], result["n"], result["evaluated_on"]) + ", "
+            reached = (
+                f"{describe_accuracy(result['accuracy'], result['n'], result['evaluated_on'])}, balanced accuracy "
+                f"{result['balanced_accuracy']:.2%}, macro-F1 {result['macro_f1']:.2%}, "
+            )
         else:
             reached = f"no accuracy: {self.how_to_test}; "
-        if "macro_f1" in result and result["n"]:
-            reached += f"balanced accuracy {result['balanced_accuracy']:.2%}, macro-F1 {result['macro_f1']:.2%}, "
         lost = counted(len(result["skipped"]), "unreadable image")
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
@@ -222,14 +214,9 @@ class Run:
     @property
     def warnings(self) -> list[dict[str, Any]]:
         """The warnings raised during training: name, step, message and remedy of each."""
-
-        def read(path: Path) -> list[dict[str, Any]]:
-            content = read_json(path)
-            if not isinstance(content, list):
-                raise ValueError("it holds no list")
-            return [checked(warning, WARNING) for warning in content]
-
-        return self._read("warnings.json", read) if (self.path / "warnings.json").is_file() else []
+        if not (self.path / "warnings.json").is_file():
+            return []
+        return self._read("warnings.json", lambda path: [checked(warning, WARNING) for warning in read_json(path)])
 
     def _read(self, name: str, read: Callable[[Path], T]) -> T:
         try:
@@ -258,31 +245,22 @@ class Run:
         path = self.path / "metrics.jsonl"
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         kept: list[dict[str, Any]] = []
-        size = 0
-        for line in lines:
-            try:
-                record = _record(line)
-            except ValueError:
-                break
-            if record["step"] > step:
-                break
-            kept.append(record)
-            size += len(line)
-        missing = _recorded(self.config, step) - {record["step"] for record in kept}
-        if missing:
+        with contextlib.suppress(ValueError):  # nothing counts from the first damaged line on
+            for record in map(_record, lines):
+                if record["step"] > step:
+                    break
+                kept.append(record)
+        config = self.config
+        every = {config.log_every, config.evaluate_every or config.epoch}
+        due = {at for n in every for at in range(n, step + 1, n)} | ({step} if step == config.steps else set())
+        if missing := due - {record["step"] for record in kept}:
             raise UserError(
                 f"{path} is damaged (it lacks the record of step {min(missing)}): restore it, or remove "
                 f"{self.path / 'checkpoint'} to train from the start"
             )
         if lines:
-            os.truncate(path, size)
+            os.truncate(path, sum(map(len, lines[: len(kept)])))
         return kept
-
-
-def _recorded(config: Config, step: int) -> set[int]:
-    """The steps up to ``step`` after which metrics are recorded."""
-    every = {config.log_every, config.evaluate_every or config.epoch}
-    return {at for n in every for at in range(n, step + 1, n)} | ({step} if step == config.steps else set())
 
 
 def _record(line: bytes) -> dict[str, Any]:
@@ -296,20 +274,7 @@ def _record(line: bytes) -> dict[str, Any]:
     return dict(record)
 
 
-class Recorder:
-    """Takes metrics every few steps and, whenever there is a new alarm, all alarms so far. This one keeps nothing."""
-
-    def write(self, step: int, record: Record) -> None:
-        return
-
-    def warn(self, alarms: list[Alarm]) -> None:
-        return
-
-
-unrecorded = Recorder()
-
-
-class RunRecorder(Recorder):
+class RunRecorder:
     """Appends to a run's ``metrics.jsonl`` and to its TensorBoard events, and replaces its ``warnings.json``.
 
     TensorBoard shows nothing of earlier files of events after the step ``resumed_at``.

@@ -58,16 +58,15 @@ class Runtime:
     def of(cls, config: Config) -> "Runtime":
         device = device_of(config.device)
         on_gpu = device.type == "cuda"
-        if config.compile == "on" and not on_gpu:
-            raise UserError("compile is 'on', but steps are captured on a GPU only: choose 'auto' or 'off'")
         bfloat16 = config.precision == "bfloat16"
         if config.precision == "auto":
             bfloat16 = on_gpu and torch.cuda.is_bf16_supported()
-        wanted = on_gpu and config.compile != "off"
-        because = _obstacle(config.method) if wanted else None
+        because = _obstacle(config.method) if on_gpu else "steps are captured on a GPU only"
         if because and config.compile == "on":
             raise UserError(f"compile is 'on', but {because}: choose 'auto' or 'off'")
-        return cls(device, bfloat16, wanted and because is None, config.deterministic, because, config.threads)
+        capture = config.compile != "off" and because is None
+        eager_because = because if on_gpu and config.compile != "off" else None
+        return cls(device, bfloat16, capture, config.deterministic, eager_because, config.threads)
 
     @property
     def on_gpu(self) -> bool:
@@ -108,30 +107,35 @@ class Runtime:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """A context with torch's settings for this run, whatever the caller's; on exit they are as before."""
-        cudnn = torch.backends.cudnn
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-        autocast = torch.is_autocast_enabled(self.device.type)
-        threads, benchmark, tf32 = torch.get_num_threads(), cudnn.benchmark, cudnn.allow_tf32
-        devices = [torch.cuda.current_device()] if self.on_gpu else []
-        memory = contextlib.nullcontext() if self.on_gpu else _kept_memory()
-        with memory, torch.random.fork_rng(devices), self._environment(), _exact_products(), torch.enable_grad():
+        cudnn, device = torch.backends.cudnn, self.device.type
+        with contextlib.ExitStack() as undo:
+            if not self.on_gpu:
+                undo.enter_context(_kept_memory())
+            undo.enter_context(torch.random.fork_rng([torch.cuda.current_device()] if self.on_gpu else []))
+            undo.enter_context(torch.enable_grad())
+            for name, value in self._environment().items():
+                if name not in os.environ:
+                    os.environ[name] = value
+                    undo.callback(os.environ.pop, name, None)
+            _compute_exact_products(undo)
+            undo.callback(
+                torch.use_deterministic_algorithms,
+                torch.are_deterministic_algorithms_enabled(),
+                warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+            )
             torch.use_deterministic_algorithms(self.deterministic)
             # Off, not an autocast of its own, within which torch would keep weights that the run's has rounded.
-            torch.set_autocast_enabled(self.device.type, False)
-            torch.set_num_threads(self.threads or threads)
+            undo.callback(torch.set_autocast_enabled, device, torch.is_autocast_enabled(device))
+            torch.set_autocast_enabled(device, False)
+            undo.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(self.threads or torch.get_num_threads())
+            undo.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
+            undo.callback(setattr, cudnn, "allow_tf32", cudnn.allow_tf32)
             cudnn.benchmark, cudnn.allow_tf32 = self.on_gpu and not self.deterministic, False
-            try:
-                yield
-            finally:
-                torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-                torch.set_autocast_enabled(self.device.type, autocast)
-                torch.set_num_threads(threads)
-                cudnn.benchmark, cudnn.allow_tf32 = benchmark, tf32
+            yield
 
-    @contextlib.contextmanager
-    def _environment(self) -> Iterator[None]:
-        """A context with the environment variables of the run, where the user has set no others."""
+    def _environment(self) -> dict[str, str]:
+        """The environment variables of the run, where the user has set no others."""
         new = {}
         if self.capture:
             folder = COMPILED.expanduser()
@@ -141,13 +145,7 @@ class Runtime:
         if self.on_gpu and self.deterministic:
             # cuBLAS reads this when it starts; without it torch refuses matrix products in deterministic mode.
             new["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        new = {name: value for name, value in new.items() if name not in os.environ}
-        os.environ.update(new)
-        try:
-            yield
-        finally:
-            for name in new:
-                os.environ.pop(name, None)
+        return new
 
 
 def _obstacle(method: str) -> str | None:
@@ -162,24 +160,18 @@ def _obstacle(method: str) -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def _exact_products() -> Iterator[None]:
-    """A context in which matrix products of float32 are computed in float32."""
+def _compute_exact_products(undo: contextlib.ExitStack) -> None:
+    """Compute matrix products of float32 in float32."""
     # From torch 2.9 on, each library has a switch too; once they differ, torch refuses to read the common one.
     backends: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
-    libraries = [b.matmul for b in backends if hasattr(b, "matmul") and hasattr(b.matmul, "fp32_precision")]
-    before = [library.fp32_precision for library in libraries]
-    try:
+    for library in [backend.matmul for backend in backends if hasattr(backend, "matmul")]:
+        if hasattr(library, "fp32_precision"):
+            undo.callback(setattr, library, "fp32_precision", library.fp32_precision)
+    common = "highest"
+    with contextlib.suppress(RuntimeError):
         common = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        common = "highest"
+    undo.callback(torch.set_float32_matmul_precision, common)
     torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(common)
-        for library, precision in zip(libraries, before, strict=True):
-            library.fp32_precision = precision
 
 
 @contextlib.contextmanager
@@ -189,8 +181,8 @@ def _kept_memory() -> Iterator[None]:
     The activations of a step are tensors of several MB. By default glibc returns their memory when they are freed, and
     the next step waits while the system maps and zeroes the same pages again. Without glibc this has no effect.
     """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is None or not hasattr(libc, "mallopt"):
+    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if not hasattr(libc, "mallopt"):
         yield
         return
     libc.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
@@ -198,8 +190,7 @@ def _kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        # Not the values that glibc starts with: once set, they would stay so low, and each large block be mapped anew.
-        libc.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
+        # Not the value that glibc starts with: once set, it would stay so low.
         libc.mallopt(TRIM_THRESHOLD, 2 * LARGEST_BLOCK)
         libc.malloc_trim(0)
 

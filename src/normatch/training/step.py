@@ -4,7 +4,9 @@ Everything it touches lives on the device and keeps its address, so on a GPU the
 that the host only replays.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -159,45 +161,39 @@ class Step:
             self._run()
         self._warm += 1
         if self._warm == WARM_UP and self.runtime.capture:
-            with self.progress.busy("capturing the step"):
-                self._capture()
+            with self.progress.busy("capturing the step"), self._or_eager("captured"):
+                # If it fails, there is nothing to undo: recorded work is not executed.
+                self._graph = capture(self._run)
 
     def _compile(self) -> None:
         # Saved on the host: the first step, in which cuDNN tries kernels, needs the most GPU memory.
         before = {name: value.to("cpu", copy=True) for name, value in self.state().items()}
-        try:
+        with self._or_eager("compiled"):
             with compiling() as breaks:
                 self._run()
             if breaks:
                 self.progress.note(f"steps are slower than they could be: compiled in pieces ({breaks[0]})")
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            self._give_up("compiled", error)
-            self.learn, self._make_view = self._forward, self._views.make
-            # Undo what the compiled step did before it failed.
-            self.method.zero_grad()
-            self.load(before, self.done)
-            self._prepare()
-            self._run()
+        if self.runtime.capture:
+            return
+        self.learn, self._make_view = self._forward, self._views.make
+        # Undo what the compiled step did before it failed.
+        self.method.zero_grad()
+        self.load(before, self.done)
+        self._prepare()
+        self._run()
 
-    def _capture(self) -> None:
+    @contextlib.contextmanager
+    def _or_eager(self, what: str) -> Iterator[None]:
+        """If the block fails, switch to eager steps and say why; not if ``compile`` is "on", nor for lack of memory."""
         try:
-            self._graph = capture(self._run)
-        except torch.OutOfMemoryError:
-            raise
+            yield
         except RuntimeError as error:
-            # Nothing to undo: recorded work is not executed.
-            self._give_up("captured", error)
-
-    def _give_up(self, what: str, error: RuntimeError) -> None:
-        """Switch to eager steps and report why; raise the error instead if ``compile`` is "on"."""
-        if self._insist:
-            raise error
-        line = next(iter(str(error).strip().splitlines()), "")
-        because = f"the step cannot be {what} ({type(error).__name__}: {line})"
-        self.runtime = dataclasses.replace(self.runtime, capture=False, eager_because=because)
-        self.progress.note(f"steps run eagerly: {because}")
+            if self._insist or isinstance(error, torch.OutOfMemoryError):
+                raise
+            line = next(iter(str(error).strip().splitlines()), "")
+            because = f"the step cannot be {what} ({type(error).__name__}: {line})"
+            self.runtime = dataclasses.replace(self.runtime, capture=False, eager_because=because)
+            self.progress.note(f"steps run eagerly: {because}")
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that the next step depends on, by name."""
@@ -222,8 +218,8 @@ class Step:
             self.ema.model.load_state_dict(parts["average"])
             self.ema.heads.load_state_dict(parts["average_heads"])
             self.optimisers.load(parts["optimiser"])
-        except (RuntimeError, ValueError) as error:  # torch names all that differs, a line each
-            differs = " ".join(str(error).split())
+        except (RuntimeError, ValueError) as error:
+            differs = " ".join(str(error).split())  # torch names all that differs, a line each
             raise UserError(
                 f"the checkpoint of step {done} does not fit the method's present code ({differs}): undo the change, "
                 "or start another run with another --out"

@@ -26,9 +26,9 @@ from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
-from normatch.training.run import SCORES, Run, RunRecorder
+from normatch.training.run import SCORES, Run
 
-__all__ = ["REPETITION", "run_folder", "train", "with_absolute_paths"]
+__all__ = ["REPETITION", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
@@ -66,14 +66,14 @@ def train(
         job = prepare(config, corpus or open_corpus(config, reading))
         # Not earlier: a message about data that is not found quotes it as it was given.
         made = {"backbone": job.method.model.spec.backbone, "threads": job.runtime.threads}
-        stored = with_absolute_paths(config).replace(**made)
+        stored = _with_absolute_paths(config).replace(**made)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
             _train(run, job, None, progress, new=True)
         return run
     run = Run.open(path)
+    # What was picked when the run began: on another kind of device, others would be.
     if config.backbone == "auto":
-        # The network that was picked when the run began: on another kind of device, another one would be.
         config = config.replace(backbone=run.config.backbone)
     if config.threads is None:
         config = config.replace(threads=run.config.threads)
@@ -93,17 +93,17 @@ def run_folder(config: Config, out: Path | str | None) -> Path:
     return Path(out) if out is not None else Path("runs") / config.name
 
 
-def with_absolute_paths(config: Config) -> Config:
+def _with_absolute_paths(config: Config) -> Config:
     """The config with absolute paths, so that a stored config is valid from any working directory."""
 
-    def absolute(path: Path) -> Path:
-        return Path(os.path.abspath(path.expanduser()))
+    def absolute(path: Path | str) -> Path:
+        return Path(os.path.abspath(Path(path).expanduser()))
 
-    places = {"unlabelled": config.unlabelled, "data_root": config.data_root}
     return config.replace(
-        data=config.data if config.data in sources else str(absolute(Path(config.data))),
+        data=config.data if config.data in sources else str(absolute(config.data)),
         labelled=tuple(map(absolute, config.labelled)),
-        **{name: None if place is None else absolute(place) for name, place in places.items()},
+        unlabelled=config.unlabelled and absolute(config.unlabelled),
+        data_root=config.data_root and absolute(config.data_root),
     )
 
 
@@ -126,8 +126,7 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                 loop.seconds = max((record["seconds"] for record in records), default=0.0)
                 for record in records:
                     loop.diagnosis.see(record["step"], record)
-                with RunRecorder(run.path, loop.step.done) as recorder:
-                    loop.run(recorder, progress, run.path / "checkpoint", stop)
+                loop.run(progress, run.path, stop)
             except Exception as error:
                 if new and (loop is None or not loop.step.done):
                     shutil.rmtree(run.path, ignore_errors=True)
@@ -179,7 +178,7 @@ def _remedy(error: Exception, config: Config) -> str | None:
 
 
 def _must_match(run: Run, config: Config) -> None:
-    stored, given = flat(to_json(run.config)), flat(to_json(with_absolute_paths(config)))
+    stored, given = flat(to_json(run.config)), flat(to_json(_with_absolute_paths(config)))
     may_differ = MAY_DIFFER if run.finished else MAY_DIFFER | PLACES
     for name in stored:
         if name not in may_differ and stored[name] != given[name]:
@@ -193,20 +192,20 @@ def _finish(run: Run, loop: Loop) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
     corpus, labelled, model = loop.job.corpus, loop.job.split.labelled, loop.step.ema.model
     on = next(iter(loop.held_out), None)
-    scores: dict[str, float | None] = dict.fromkeys(SCORES)
+    found: dict[str, Tensor] = {}
     temperature = None
     if (validation := loop.held_out.get("validation")) is not None:
-        z = logits(model, validation.inputs)
+        found["validation"] = z = logits(model, validation.inputs)
         # Never fitted on the test set.
         temperature = trusted_temperature(z.cpu().numpy(), validation.labels.cpu().numpy())
-        if on == "validation":
-            scores |= _scores(z, validation.labels)
     save_model(model, run.path, temperature)
     if loop.test is not None and corpus.test is not None:
         z = logits(model, loop.test.inputs)
+        found["test"] = z[loop.test.labels != UNKNOWN]
         write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
-        if on == "test":
-            scores |= _scores(z, loop.test.labels)
+    scores: dict[str, float | None] = dict.fromkeys(SCORES)
+    if on is not None:
+        scores |= averages(loop.held_out[on].labels.cpu().numpy(), found[on].argmax(1).cpu().numpy())
     result: dict[str, Any] = {
         **scores,
         "evaluated_on": on,
@@ -224,9 +223,3 @@ def _finish(run: Run, loop: Loop) -> None:
         **stamp(),
     }
     write_json(run.path / "result.json", result)
-
-
-def _scores(z: Tensor, labels: Tensor) -> dict[str, float]:
-    """Those of the samples whose class is known."""
-    known = labels != UNKNOWN
-    return averages(labels[known].cpu().numpy(), z[known].argmax(1).cpu().numpy())

@@ -1,1 +1,1 @@
-"""One module per data set: each adds a :class:`~normatch.data.source.Source` that reads its original files."""
+"""One module per format: each adds a :class:`~normatch.data.source.Source` for every data set that it reads."""

@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from normatch.data.dataset import Corpus, Dataset
-from normatch.data.images import DEFAULT, Reading
 from normatch.data.source import Source, sources
 
-__all__ = ["read_digits"]
+__all__: list[str] = []
 
 
-def read_digits(_where: Path, _reading: Reading = DEFAULT) -> Corpus:
+def _read(_where: Path) -> Corpus:
     """All digits as training samples; a run holds out its test set by seed."""
     from sklearn.datasets import load_digits  # a second of import that only this data set needs
 
@@ -23,11 +22,10 @@ def read_digits(_where: Path, _reading: Reading = DEFAULT) -> Corpus:
 sources.add(
     "digits",
     Source(
-        name="digits",
         summary="1,797 small grey handwritten digits, part of scikit-learn: nothing to download",
         classes=10,
         shape=(1, 8, 8),
-        read=read_digits,
+        read=_read,
         home="https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html",
         embedded=True,
     ),

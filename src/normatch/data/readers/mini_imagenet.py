@@ -1,54 +1,34 @@
 """Mini-ImageNet for semi-supervised learning: 50,000 + 10,000 images of 100 classes, 84×84 (Iscen et al., 2019).
 
 The images lie in ``train/<class>/`` and ``test/<class>/``. The authors' labelled subsets are text files such as
-``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``; they may lie next to ``train``, or under
-``labels`` or ``labels/miniimagenet`` as in the authors' repository.
+``4000_balanced_labels/10.txt`` with lines ``image_10508.JPEG n01532829``, at any depth: in the authors' repository they
+are in ``labels/miniimagenet``.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import Corpus
-from normatch.data.folder import Listings, list_folder, read_listings
-from normatch.data.images import DEFAULT, Reading
+from normatch.data.folder import Listings, list_folder
 from normatch.data.source import MissingFiles, Source, sources
 from normatch.errors import UserError
 
 __all__: list[str] = []
 
 SIDE = 84
-HOME = "https://github.com/ahmetius/LP-DeepSSL"
 
 
-def _read(where: Path, reading: Reading = DEFAULT) -> Corpus:
-    """Read the images; the labelled subsets become folds, ordered by number of labels, then by file name."""
-    missing = [part for part in ("train", "test") if not (where / part).is_dir()]
-    if missing:
-        raise MissingFiles(
-            "mini-imagenet",
-            where,
-            [f"{part}/" for part in missing],
-            partial=len(missing) == 1,
-            remedy=f"put folders train/<class>/ and test/<class>/ of images there, see {HOME}",
-        )
+def _read(where: Path) -> Listings:
+    """List the images; the labelled subsets become folds, ordered by number of labels, then by file name."""
+    if missing := [f"{part}/<class>/" for part in ("train", "test") if not (where / part).is_dir()]:
+        raise MissingFiles(where, missing)
     train = list_folder(where / "train")
     positions = {(path.name, name): i for i, (path, name) in enumerate(train)}
-    folds = tuple(_fold(file, positions) for file in _label_files(where))
-    listings = Listings("mini-imagenet", where, train, list_folder(where / "test"))
-    return replace(read_listings(listings, image_size=SIDE, channels=3, reading=reading), folds=folds)
-
-
-def _label_files(where: Path) -> list[Path]:
-    files = [
-        file
-        for folder in (where, where / "labels", where / "labels" / "miniimagenet")
-        for file in folder.glob("*_balanced_labels/*.txt")
-    ]
     # By length first: 4000 before 10000.
-    return sorted(files, key=lambda file: (len(file.parent.name), file.parent.name, file.name))
+    files = sorted(where.rglob("*_balanced_labels/*.txt"), key=lambda file: (len(file.parent.name), file))
+    folds = tuple(_fold(file, positions) for file in files)
+    return Listings("mini-imagenet", where, train, list_folder(where / "test"), folds, form=(SIDE, SIDE, 3))
 
 
 def _fold(file: Path, positions: dict[tuple[str, str | None], int]) -> NDArray[np.int64]:
@@ -66,11 +46,10 @@ def _fold(file: Path, positions: dict[tuple[str, str | None], int]) -> NDArray[n
 sources.add(
     "mini-imagenet",
     Source(
-        name="mini-imagenet",
         summary="50,000 + 10,000 colour photographs in 100 classes, with predefined folds; from your own files",
         classes=100,
         shape=(3, SIDE, SIDE),
         read=_read,
-        home=HOME,
+        home="https://github.com/ahmetius/LP-DeepSSL",
     ),
 )

@@ -5,41 +5,31 @@ from pathlib import Path
 import numpy as np
 
 from normatch.data.dataset import Corpus, Dataset
-from normatch.data.images import DEFAULT, Reading
-from normatch.data.source import Archive, Source, pick, reading_original, sources, verify
+from normatch.data.source import Archive, Source, find, reading_original, sources
 
 __all__: list[str] = []
 
 # Over http, as its authors publish it; the checksums are verified.
 SITE = "http://ufldl.stanford.edu/housenumbers"
-
-
-def _file(part: str, md5: str, size: int) -> Archive:
-    return Archive(f"{SITE}/{part}_32x32.mat", f"{part}_32x32.mat", md5, size)
-
-
-TRAIN = _file("train", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794)
-TEST = _file("test", "eb5a983be6a315427106f1b164d9cef3", 64_275_384)
-EXTRA = _file("extra", "a93ce644f1a588dc4d68dda5feec44a7", 1_329_278_602)
+TRAIN = Archive(f"{SITE}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794)
+TEST = Archive(f"{SITE}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 64_275_384)
+EXTRA = Archive(f"{SITE}/extra_32x32.mat", "a93ce644f1a588dc4d68dda5feec44a7", 1_329_278_602)
 CLASSES = tuple(map(str, range(10)))
 
 
-def _read(where: Path, _reading: Reading = DEFAULT) -> Corpus:
+def _read(where: Path) -> Corpus:
     """Read the images; if the file of the 531,131 (easier) extra images exists, they follow the training images."""
-    train_path, test_path = pick("svhn", where, [(TRAIN.name,), (TEST.name,)])
-    train, test = _read_mat(train_path, TRAIN), _read_mat(test_path, TEST)
-    if (where / EXTRA.name).is_file():
-        extra = _read_mat(where / EXTRA.name, EXTRA)
-        train = Dataset(
-            np.concatenate([train.inputs, extra.inputs]), np.concatenate([train.labels, extra.labels]), CLASSES
-        )
+    extra = [EXTRA] if (where / EXTRA.name).is_file() else []
+    test, train, *more = map(_read_mat, find(where, [TEST, TRAIN, *extra]))
+    for part in more:
+        both = np.concatenate([train.inputs, part.inputs]), np.concatenate([train.labels, part.labels])
+        train = Dataset(*both, CLASSES)
     return Corpus("svhn", train, test)
 
 
-def _read_mat(path: Path, archive: Archive) -> Dataset:
+def _read_mat(path: Path) -> Dataset:
     from scipy.io import loadmat
 
-    verify(path, archive, "svhn")
     with reading_original(path):
         content = loadmat(path, variable_names=("X", "y"))
         # The digit 0 has the label 10.
@@ -50,7 +40,6 @@ def _read_mat(path: Path, archive: Archive) -> Dataset:
 sources.add(
     "svhn",
     Source(
-        name="svhn",
         summary="73,257 + 26,032 digits of house numbers in colour; extra_32x32.mat adds 531,131 if you put it there",
         classes=10,
         shape=(3, 32, 32),

@@ -3,16 +3,12 @@
 import io
 from collections.abc import Callable
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
-from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from normatch.data.images import FACTS, facts_of
-from normatch.data.images.facts import NEAR, alike, groups
+from normatch.data.alike import NEAR, alike, looks_of, thumbnails
 
 
 def crops(n: int, side: int = 120) -> list[Image.Image]:
@@ -28,8 +24,9 @@ def crops(n: int, side: int = 120) -> list[Image.Image]:
     return found
 
 
-def facts(images: list[Image.Image]) -> NDArray[np.void]:
-    return np.array([facts_of(image, (*image.size, image.mode)) for image in images], FACTS)
+def found_in(images: list[Image.Image]) -> list[list[int]]:
+    small = np.concatenate([thumbnails(np.asarray(image.convert("RGB"))[None]) for image in images])
+    return alike(looks_of(small), small)
 
 
 def recompressed(image: Image.Image) -> Image.Image:
@@ -49,41 +46,14 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
 def test_changed_copies_of_photographs_are_found(change: str) -> None:
     changed = CHANGES[change]
     photos = crops(12)
-    rows = facts(photos + [changed(photo) for photo in photos])
-    found = alike(rows["look"], rows["thumbnail"])
+    found = found_in(photos + [changed(photo) for photo in photos])
     pairs = [[i, i + 12] for i in range(12)]
     assert sum(pair in found for pair in pairs) >= 10
     assert all(group in pairs for group in found), "different photographs are not alike"
-    assert len(np.unique(rows["pixels"])) == 24
-
-
-def test_equal_pixels_in_any_mode() -> None:
-    grey = crops(1)[0].convert("L")
-    rows = facts([grey, grey.convert("RGB"), grey.resize((119, 120))])
-    assert groups(rows["pixels"]) == [[0, 1]]
 
 
 def test_plain_images_are_like_no_other() -> None:
-    rows = facts([Image.new("L", (20, 20), level) for level in (0, 100, 100, 255)])
-    assert alike(rows["look"], rows["thumbnail"]) == []
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40), st.data())
-def test_the_bands_miss_no_representative(hashes: list[int], data: st.DataObject) -> None:
-    """Compared with all earlier representatives; the thumbnails are all equal, so that the hashes decide."""
-    near = []
-    for value in hashes:
-        flips = data.draw(st.lists(st.integers(0, 63), max_size=NEAR + 1))
-        near.append(value ^ sum(1 << bit for bit in set(flips)))
-    looks = hashes + near
-    expected: dict[int, list[int]] = {}
-    for i, value in enumerate(looks):
-        if value:
-            first = next((j for j in expected if (looks[j] ^ value).bit_count() <= NEAR), i)
-            expected.setdefault(first, []).append(i)
-    thumbnails = np.tile(np.arange(72, dtype=np.uint8).reshape(8, 9), (len(looks), 1, 1))
-    found = alike(np.array(looks, np.uint64), thumbnails)
-    assert found == [group for group in expected.values() if len(group) > 1]
+    assert found_in([Image.new("L", (20, 20), level) for level in (0, 100, 100, 255)]) == []
 
 
 def test_look_alikes_are_not_chained() -> None:
