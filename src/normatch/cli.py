@@ -227,7 +227,7 @@ def _train(argv: list[str]) -> None:
     with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
         reading = Reading(given.cache)
         run = train(config, given.out, resume=given.resume, progress=progress, corpus=made.corpus, reading=reading)
-    _say(f"{'already finished: ' if finished else ''}{run.describe()}")
+    _say("\n".join([f"{'already finished: ' if finished else ''}{run.describe()}", *run.describe_baselines()]))
     place = shlex.quote(str(run.path))
     _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
 
@@ -399,6 +399,7 @@ def _predict(
     on_bad_image: Literal["stop", "skip"] = "stop",
     batch: int | None = None,
     calibrated: bool = True,
+    using: Annotated[Literal["model", "baseline"], tyro.conf.arg(name="with")] = "model",
     device: Device = "auto",
     force: Force = False,
 ) -> None:
@@ -411,12 +412,21 @@ def _predict(
         on_bad_image: On an unreadable image, stop without writing --out, or skip it and name it at the end.
         batch: Images that go through the network at once; by default 256, or fewer if they are large.
         calibrated: Divide the logits by the temperature that was fitted on the run's validation images, if it was.
+        using: The model, or the logistic regression of a run on your own data.
     """
     from normatch.evaluate.predict import predict_to
 
     with _or_skipped():
         said = predict_to(
-            run, inputs, out, on_bad=on_bad_image, batch=batch, calibrated=calibrated, device=device, force=force
+            run,
+            inputs,
+            out,
+            on_bad=on_bad_image,
+            batch=batch,
+            calibrated=calibrated,
+            using=using,
+            device=device,
+            force=force,
         )
     _say(said, sys.stderr if out is None else None)
 

@@ -85,7 +85,9 @@ def test_every_size_from_8_to_256_has_a_backbone() -> None:
 
 
 def test_the_error_names_what_fits() -> None:
-    small = r"'wrn-28-2' does not take samples of shape \(1, 8, 8\), only images .*; choose identity or .*small-wide$"
+    small = (
+        r"'wrn-28-2' does not take samples of shape \(1, 8, 8\), only images .*; choose .*quick-resnet .*small-wide$"
+    )
     with pytest.raises(UserError, match=small):
         create_backbone("wrn-28-2", (1, 8, 8))
     with pytest.raises(UserError, match=r"only images .*; choose identity or linear or mlp"):

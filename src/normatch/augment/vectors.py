@@ -1,9 +1,22 @@
-"""Views of feature vectors (N, D): Gaussian noise, and masking a share of the dimensions."""
+"""Views of feature vectors (N, D): one of several copies, Gaussian noise, masking a share of the dimensions."""
 
 import torch
 from torch import Tensor
 
-__all__ = ["Mask", "Noise"]
+__all__ = ["Mask", "Noise", "Pick"]
+
+
+class Pick:
+    """Takes one of the copies ``first`` … ``last`` of each sample (N, copies, D): features of views made beforehand."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.count = first, last + 1 - first
+
+    def draw(self, n: int, generator: torch.Generator, device: torch.device) -> tuple[Tensor, ...]:
+        return (self.first + (torch.rand(n, generator=generator, device=device) * self.count).long(),)
+
+    def apply(self, copies: Tensor, at: Tensor) -> Tensor:
+        return copies[torch.arange(len(copies), device=copies.device), at]
 
 
 class Noise:

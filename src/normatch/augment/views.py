@@ -16,19 +16,19 @@ from normatch.augment.cutout import Cutout
 from normatch.augment.mix import Mix
 from normatch.augment.randaugment import RandAugment
 from normatch.augment.rotate import Rotate
-from normatch.augment.vectors import Mask, Noise
+from normatch.augment.vectors import Mask, Noise, Pick
 from normatch.augment.weak import Weak
 from normatch.errors import UserError
 
 __all__ = ["STAGES", "VIEWS", "Numbers", "Samples", "Stage", "Views", "check_view"]
 
 VIEWS: dict[str, tuple[str, ...]] = {
-    "none": (),
-    "weak": ("weak", "noise"),
-    "strong": ("weak", "randaugment", "cutout", "noise", "mix-vectors", "mask"),
+    "none": ("pick-plain",),
+    "weak": ("weak", "pick-weak", "noise"),
+    "strong": ("weak", "randaugment", "cutout", "pick-strong", "noise", "mix-vectors", "mask"),
     "rotated": ("weak", "randaugment", "cutout", "rotate"),
     "crop": ("weak", "crop", "randaugment"),
-    "mixed": ("weak", "noise", "mix"),
+    "mixed": ("weak", "pick-weak", "noise", "mix"),
 }
 """The stages of each view, in order; images and vectors each take those that are for them."""
 
@@ -56,6 +56,8 @@ class Samples(NamedTuple):
     """(D,) the values that replace masked dimensions; vectors only."""
     scale: Tensor
     """(D,) the unit of the noise, such as the standard deviations; vectors only."""
+    copies: int
+    """Of a bank of features (N, 1 + 2 · copies, D): the plain image, weak copies, strong copies; 0 for none."""
 
     @property
     def images(self) -> bool:
@@ -72,6 +74,9 @@ STAGES: dict[str, Callable[[Samples], Stage | None]] = {
         Cutout(s.shape[1:], s.config.cutout) if s.images and min(s.shape[1:]) * s.config.cutout >= 1 else None
     ),
     "rotate": lambda s: Rotate() if s.images else None,
+    "pick-plain": lambda s: Pick(0, 0) if s.copies else None,
+    "pick-weak": lambda s: Pick(1, s.copies) if s.copies else None,
+    "pick-strong": lambda s: Pick(s.copies + 1, 2 * s.copies) if s.copies else None,
     "noise": lambda s: None if s.images else Noise(s.config.noise, s.scale),
     "mix": lambda s: Mix(0.5),
     "mix-vectors": lambda s: Mix(s.config.mix) if not s.images and s.config.mix else None,
@@ -100,13 +105,14 @@ class Views:
         *,
         centre: Tensor | None = None,
         scale: Tensor | None = None,
+        copies: int = 0,
     ) -> None:
         config = AugmentConfig() if config is None else config
         centre, scale = (
             (torch.zeros(shape) if centre is None else centre),
             (torch.ones(shape) if scale is None else scale),
         )
-        samples = Samples(tuple(shape), config, centre, scale)
+        samples = Samples(tuple(shape), config, centre, scale, copies)
         built = {name: build(samples) for name, build in STAGES.items()}
         self._stages = {name: stage for name, stage in built.items() if stage is not None}
 

@@ -49,7 +49,7 @@ class Pool:
         """A pool of the samples at ``indices``, in that order."""
         index = torch.as_tensor(indices, dtype=torch.int64).to(self.device)
         part = copy(self)
-        part.inputs, part.labels = self.gather(index), self.labels.index_select(0, index)
+        part.inputs, part.labels = self.inputs.index_select(0, index), self.labels.index_select(0, index)
         return part
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from normatch.metrics import agreement, untied_argmax
 from normatch.nets.model import Model, batch_for, contiguous, load_model
 from normatch.text import counted, harmless_cell, on_one_line
 from normatch.training.progress import counting
+from normatch.training.run import Run
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,6 +35,8 @@ __all__ = ["MOST", "Inputs", "Prediction", "Predictor", "load", "must_be_a_table
 
 Inputs: TypeAlias = "NDArray[Any] | Selected | str | Path | Image.Image | Iterable[str | Path] | Iterable[Image.Image]"
 """uint8 images (N, H, W[, C]), feature vectors (N, D), image files, or images of Pillow's."""
+Using: TypeAlias = Literal["model", "baseline"]
+"""What of a run predicts."""
 Write: TypeAlias = Callable[[Sequence[Sequence[Any]]], None]
 """Appends rows to a table."""
 
@@ -69,13 +72,16 @@ class Prediction(NamedTuple):
     """log p(z) of the features: the lower, the less the sample is like the training data."""
 
 
-def load(run: Path | str, device: str = "cpu", *, calibrated: bool = True) -> "Predictor":
+def load(run: Path | str, device: str = "cpu", *, calibrated: bool = True, using: Using = "model") -> "Predictor":
     """The model of a finished run, ready to predict on ``device``; "auto" is the GPU if there is one.
 
     Reads ``model.safetensors`` and ``model.json`` only: the training config and data are not needed. Unless
     ``calibrated`` is False, probabilities have the temperature that was fitted on validation samples, if there is one.
+    ``using`` "baseline" is the logistic regression of a run on one's own data, ``baseline.safetensors``, instead.
     """
-    model = load_model(Path(run))
+    if using != "model" and Run.open(Path(run)).finished and not Path(run, f"{using}.json").is_file():
+        raise UserError(f"{run} has no {using}, which only runs on your own data have: predict with its model")
+    model = load_model(Path(run), using)
     if not calibrated:
         model.spec = replace(model.spec, temperature=None)
     return Predictor(model.to(device_of(device)))
@@ -197,6 +203,7 @@ def predict_to(
     batch: int | None = None,
     device: str = "auto",
     calibrated: bool = True,
+    using: Using = "model",
     force: bool = False,
 ) -> str:
     """Predict files, folders or an array into a table; return a summary for the user.
@@ -206,7 +213,7 @@ def predict_to(
     """
     if out is not None:
         must_be_a_table(out, force=force)
-    model = load(run, device, calibrated=calibrated)
+    model = load(run, device, calibrated=calibrated, using=using)
     samples = find_samples(inputs, sys.stdin, model.model.spec.shape, on_bad)
     row_of = attrgetter(*model.fields)
     done = 0
@@ -217,6 +224,7 @@ def predict_to(
             progress(done)
     temperature = model.model.spec.temperature
     how = f" calibrated by temperature {temperature:.2f}" if temperature else ""
+    how += f" of the {using}" if using != "model" else ""
     folders = [place for place in inputs if place.is_dir()]
     lines = [f"{counted(done, 'prediction')}{how}: {out or 'standard output'}"]
     lines += say_ignored(find_ignored(folders, find_images(folders)))

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from torch import nn
+from torch import Tensor, nn
 
 from normatch.errors import UserError
 from normatch.registry import Registry
@@ -28,6 +28,10 @@ class Backbone(nn.Module):
 
         Building a backbone never downloads anything, so a saved model can be loaded offline.
         """
+
+    def translate(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Weights of a file by the names of this network's; a network that is published under others overrides it."""
+        return weights
 
 
 @dataclasses.dataclass(frozen=True)

@@ -212,36 +212,36 @@ def _in_batches(model: Model, apply: Callable[[Tensor], Tensor], inputs: Splitta
     return torch.cat([none, *(apply(contiguous(part)).float() for part in parts)])
 
 
-def save_model(model: Model, folder: Path, temperature: float | None = None) -> None:
-    """Write ``model.safetensors`` and then ``model.json``, which has its digest."""
+def save_model(model: Model, folder: Path, temperature: float | None = None, name: str = "model") -> None:
+    """Write ``model.safetensors`` and then ``model.json``, which has its digest; or files of another ``name``."""
     # Copies, because safetensors refuses tensors that share memory, as a backbone's tied weights do.
     state = model.state_dict().items()
     content = safetensors.torch.save({n: v.clone(memory_format=torch.contiguous_format) for n, v in state})
-    with replacing(folder / "model.safetensors") as part:
+    with replacing(folder / f"{name}.safetensors") as part:
         part.write_bytes(content)
     about = {"format": FORMAT, "normatch": normatch.__version__, "weights_sha256": hashlib.sha256(content).hexdigest()}
     spec = dataclasses.replace(model.spec, temperature=temperature)
-    write_sealed(folder / "model.json", about | to_json(spec))
+    write_sealed(folder / f"{name}.json", about | to_json(spec))
 
 
-def load_model(folder: Path) -> Model:
+def load_model(folder: Path, name: str = "model") -> Model:
     """The model in evaluation mode, on the CPU; UserError if its files are missing, damaged or not finite."""
-    path = folder / "model.safetensors"
-    for name in ("model.json", path.name):
-        if not (folder / name).is_file():
-            raise UserError(_missing(folder, name))
-    model = Model(read_spec(folder / "model.json"))
+    path, about = folder / f"{name}.safetensors", folder / f"{name}.json"
+    for file in (about, path):
+        if not file.is_file():
+            raise UserError(_missing(folder, file.name))
+    model = Model(read_spec(about))
     content = path.read_bytes()
-    if read_sealed(folder / "model.json").get("weights_sha256") != hashlib.sha256(content).hexdigest():
-        raise UserError(f"{path} is damaged (its SHA-256 is not that in model.json): restore it or train again")
+    if read_sealed(about).get("weights_sha256") != hashlib.sha256(content).hexdigest():
+        raise UserError(f"{path} is damaged (its SHA-256 is not that in {about.name}): restore it or train again")
     try:
         model.load_state_dict(safetensors.torch.load(content))
     except (SafetensorError, RuntimeError) as error:
         why = " ".join(str(error).split())
-        raise UserError(f"{path} does not fit model.json ({why}): restore it or train again") from error
-    for name, weights in model.state_dict().items():
+        raise UserError(f"{path} does not fit {about.name} ({why}): restore it or train again") from error
+    for part, weights in model.state_dict().items():
         if not weights.isfinite().all():
-            raise UserError(f"{path} has weights that are not finite ({name}): train again with a lower --optim.lr")
+            raise UserError(f"{path} has weights that are not finite ({part}): train again with a lower --optim.lr")
     return model.eval()
 
 

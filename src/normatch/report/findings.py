@@ -195,6 +195,7 @@ def examine(evidence: Evidence) -> Numbers:
         "n": n,
         "accuracy": accuracy,
         "interval": wilson_interval(round(accuracy * n), n) if n else None,
+        "baselines": result["baselines"],
         **(found["classes"] or dict.fromkeys(("balanced_accuracy", "macro_f1", "confusion", "per_class"))),
         "curves": curves,
         "trained_on": _trained_on(run),

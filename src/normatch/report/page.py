@@ -157,6 +157,7 @@ def render_report(evidence: Evidence, findings: Numbers) -> str:
         "report",
         findings,
         f=findings,
+        baselines=baselines_of(findings),
         accuracy=series(HELD_OUT),
         losses=series(losses),
         figure_3=series(charts.FIGURE_3),
@@ -170,6 +171,22 @@ def render_report(evidence: Evidence, findings: Numbers) -> str:
         pictures=pictures_of(evidence, findings),
         fields=[["field", "value"], *([name, str("–" if v is None else v)] for name, v in fields.items())],
     )
+
+
+def baselines_of(findings: Numbers) -> list[list[str]]:
+    """The table of baselines; those scored by cross-validation over the labels have nothing to stand beside."""
+    heading = ["baseline", "accuracy", "this run", "p", findings["noun"]]
+    rows = [
+        [
+            f"{of['name']} on {of['features']}",
+            share(of["accuracy"], of["n"]),
+            share(of["accuracy_of_run"], of["n"]),
+            "–" if of["p"] is None else f"{of['p']:.2g}",
+            f"{of['n']:,}",
+        ]
+        for of in findings["baselines"]
+    ]
+    return [heading, *rows] if rows else []
 
 
 def balance_of(findings: Numbers, most: int = 30) -> Numbers | None:

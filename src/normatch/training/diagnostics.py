@@ -1,12 +1,13 @@
 """Warnings while a run trains: one table of rules, each with what it sees, says and advises.
 
 A rule looks at the facts about the run (:class:`Case`) and its newest records (:class:`History`) alone, so that
-replaying the records of a stopped run gives the same warnings. Each is given once, at the first step at which it holds.
+replaying the records of a stopped run gives the same warnings. The last
+rule looks at the baselines of a finished run. Each is given once, at the first step at which it holds.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from normatch.data.split import describe_ratio, skewed
 from normatch.seeding import sample
 
 if TYPE_CHECKING:
+    from normatch.training.baselines import Score
     from normatch.training.job import Job
 
 __all__ = ["NOT_FINITE", "RULES", "Alarm", "Case", "Diagnosis", "class_mean_accuracy"]
@@ -37,6 +39,7 @@ NEVER = 0.02  # share of pseudo-labels above the threshold below which next to n
 ALWAYS = 0.98  # share of trusted pseudo-labels from which on the weights no longer discriminate
 FITTED = 0.75  # accuracy on the labelled samples that a network which learns soon exceeds: few labels are memorised
 FALL = 0.02  # least drop of the validation accuracy that counts, beyond three standard errors and twice in a row
+SIGNIFICANT = 0.05  # p of McNemar's test below which a baseline is better by more than chance
 MOST_SAMPLES = 2000  # labelled, and held-out, samples of the reference: it takes only seconds on any data set
 
 OFF = "turn off alignment (--settings.no-alignment)"
@@ -131,6 +134,8 @@ class History:
     """All validation accuracies."""
     fitted: float | None = None
     """The newest accuracy on labelled samples."""
+    baselines: Sequence["Score"] = ()
+    """Known at the end."""
 
     def add(self, step: int, record: dict[str, Any], epoch: int) -> None:
         self.window = [*(old for old in self.window if old["step"] > step - epoch), {"step": step} | record]
@@ -152,7 +157,7 @@ class Rule(NamedTuple):
     """A row of the table."""
 
     name: str
-    judged: Literal["at the start", "at every record", "once settled"]
+    judged: Literal["at the start", "at every record", "once settled", "at the end"]
     find: Callable[[Case, History], Finding | None]
     """None where all is well."""
 
@@ -280,6 +285,20 @@ def _validation_below_reference(case: Case, history: History) -> Finding | None:
     )
 
 
+def _baseline_better(case: Case, history: History) -> Finding | None:
+    better = [b for b in history.baselines if b.gain > 0 and b.p is not None and b.p < SIGNIFICANT]
+    if not better:
+        return None
+    best = max(better, key=lambda b: (b.stored, b.gain))
+    return (
+        f"{best.name} on {best.features} has {best.accuracy:.1%} of {best.n} held-out samples right, this run "
+        f"{best.accuracy_of_run:.1%} (McNemar's p {best.p:.1g})",
+        "predict with it (normatch predict RUN NEW --with baseline), or train longer"
+        if best.stored
+        else f"train longer, or use scikit-learn's {best.name} instead",
+    )
+
+
 RULES = (
     Rule("few-labels", "at the start", _few_labels),
     Rule("skewed-labels", "at the start", _skewed_labels),
@@ -291,6 +310,7 @@ RULES = (
     Rule("always-trusted", "once settled", _always_trusted),
     Rule("validation-falls", "once settled", _validation_falls),
     Rule("validation-below-reference", "once settled", _validation_below_reference),
+    Rule("baseline-better", "at the end", _baseline_better),
 )
 
 
@@ -311,6 +331,13 @@ class Diagnosis:
         self._judge(step, "at every record")
         if step >= self._settled and len(self.alarms) == before:
             self._judge(step, "once settled")
+        return self.alarms[before:]
+
+    def end(self, step: int, baselines: Sequence["Score"]) -> list[Alarm]:
+        """Apply the rules that need the baselines; return the new warnings."""
+        before = len(self.alarms)
+        self._history.baselines = baselines
+        self._judge(step, "at the end")
         return self.alarms[before:]
 
     def _judge(self, step: int, judged: str) -> None:

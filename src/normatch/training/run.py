@@ -24,7 +24,7 @@ from normatch.text import counted
 from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["SCORES", "STAYED", "Moved", "Run", "RunRecorder"]
+__all__ = ["SCORES", "STAYED", "Moved", "Run", "RunRecorder", "write_warnings"]
 
 T = TypeVar("T")
 
@@ -69,6 +69,11 @@ RESULT: dict[str, Any] = dict.fromkeys(SCORES, float | None) | {
     "skipped": list,
 }
 """What every ``result.json`` has, and of which type."""
+
+BASELINE: dict[str, Any] = {"name": str, "features": str, "n": int, "seconds": float, "stored": bool} | dict.fromkeys(
+    ("accuracy", "accuracy_of_run", "p"), float | None
+)
+"""What each of its ``baselines`` has, of a run on the user's own data: see :class:`training.baselines.Score`."""
 
 WARNING = typing.get_type_hints(Alarm)
 """What every warning in ``warnings.json`` has."""
@@ -179,6 +184,7 @@ class Run:
             for name in SCORES:
                 if result[name] is not None and not 0 <= result[name] <= 1:
                     raise ValueError(f"{name} is {result[name]!r}")
+            result["baselines"] = [checked(baseline, BASELINE) for baseline in result.get("baselines", [])]
             return result
 
         return self._read("result.json", read)
@@ -210,6 +216,21 @@ class Run:
         warned = f", warnings: {names} (see warnings.json)" if names else ""
         steps = counted(result["steps"], "step")
         return f"{reached}{steps} in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
+
+    def describe_baselines(self) -> list[str]:
+        """A line of text for each baseline."""
+        lines = []
+        for of in self.result["baselines"]:
+            name = f"  {of['name']} on {of['features']}: "
+            if of["accuracy"] is None:
+                lines.append(f"{name}stored, but too few labels to score it")
+            elif of["p"] is None:
+                what = f"in cross-validation over the {of['n']} labels, a number that the run does not have"
+                lines.append(f"{name}{of['accuracy']:.2%} {what}")
+            else:
+                run = f"the run {of['accuracy_of_run']:.2%}, McNemar's p {of['p']:.2g}"
+                lines.append(f"{name}{of['accuracy']:.2%} ({run})")
+        return lines
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
@@ -304,4 +325,8 @@ class RunRecorder:
                 self._events.add_scalar(name, value, step)
 
     def warn(self, alarms: list[Alarm]) -> None:
-        write_json(self._folder / "warnings.json", [dataclasses.asdict(alarm) for alarm in alarms])
+        write_warnings(self._folder, alarms)
+
+
+def write_warnings(folder: Path, alarms: list[Alarm]) -> None:
+    write_json(folder / "warnings.json", [dataclasses.asdict(alarm) for alarm in alarms])

@@ -6,9 +6,11 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,16 +19,17 @@ from normatch.data import UNKNOWN, Corpus, Reading, sources
 from normatch.data.images import DEFAULT
 from normatch.data.split import label_counts
 from normatch.device import stamp
-from normatch.errors import UserError, resume_command
+from normatch.errors import UserError, reason, resume_command
 from normatch.files import PARTS, write_json
 from normatch.metrics import averages, trusted_temperature
 from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
+from normatch.training.baselines import BASELINE, Score, compare
 from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
-from normatch.training.run import SCORES, Run
+from normatch.training.run import SCORES, Run, write_warnings
 
 __all__ = ["REPETITION", "run_folder", "train"]
 
@@ -134,7 +137,7 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                     raise UserError(remedy) from error
                 raise
             signals.close()
-            _finish(run, loop)
+            _finish(run, loop, progress)
 
 
 @contextmanager
@@ -188,7 +191,7 @@ def _must_match(run: Run, config: Config) -> None:
             )
 
 
-def _finish(run: Run, loop: Loop) -> None:
+def _finish(run: Run, loop: Loop, progress: Progress) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
     corpus, labelled, model = loop.job.corpus, loop.job.split.labelled, loop.step.ema.model
     on = next(iter(loop.held_out), None)
@@ -217,9 +220,32 @@ def _finish(run: Run, loop: Loop) -> None:
         # Of all training samples, also those whose labels the run did not use: Run.how_to_test needs them.
         "label_counts": label_counts(corpus.train),
         "skipped": list(corpus.skipped),
+        "baselines": _baselines(run, loop, on, found.get(on or ""), progress),
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "hardware": loop.step.runtime.describe(),
         **stamp(),
     }
     write_json(run.path / "result.json", result)
+
+
+def _baselines(run: Run, loop: Loop, on: str | None, z: Tensor | None, progress: Progress) -> list[dict[str, Any]]:
+    """Baselines of a run on the user's own data, and the warning if one is better than its logits ``z``.
+
+    The model is saved by now; whatever happens here, the run is finished.
+    """
+    scores: list[Score] = []
+    if loop.config.data not in sources:
+        try:
+            with progress.busy("baselines"):
+                predicted = z.argmax(1).cpu().numpy() if z is not None else np.empty(0, np.int64)
+                found, model = compare(loop, on, predicted)
+                save_model(model, run.path, name=BASELINE)
+                scores = found
+        except Exception as error:
+            progress.note(f"no baselines: {reason(error)}")
+    if new := loop.diagnosis.end(loop.step.done, scores):
+        write_warnings(run.path, loop.diagnosis.alarms)
+    for alarm in new:
+        progress.warn(alarm)
+    return [asdict(score) for score in scores]

@@ -1,0 +1,66 @@
+"""Backbones for images without any weights: histograms of oriented gradients, and the pixels themselves."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from normatch.nets.backbone import Backbone, BackboneSpec, register
+
+__all__ = ["HOG", "Pixels"]
+
+CELLS, ORIENTATIONS = 8, 9
+"""Cells along each side of an image, and bins of half a turn, of the histograms."""
+
+SIDE = 32
+"""Larger images are averaged to this many pixels a side."""
+
+
+class HOG(Backbone):
+    """Histograms of oriented gradients (Dalal and Triggs 2005) of the mean over the channels: 8 × 8 cells of 9
+    orientations, each gradient shared by the two nearest, normalised in blocks of 2 × 2 cells; 1,764 features."""
+
+    def __init__(self) -> None:
+        super().__init__((CELLS - 1) ** 2 * 4 * ORIENTATIONS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) to features (N, 1764)."""
+        grey = x.float().mean(1)
+        n, height, width = grey.shape
+        dy, dx = torch.zeros_like(grey), torch.zeros_like(grey)
+        dy[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
+        dx[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
+        at = torch.atan2(dy, dx) % math.pi / math.pi * ORIENTATIONS
+        low, upper = at.floor(), at - at.floor()
+        rows, columns = (torch.arange(side, device=x.device) * CELLS // side for side in (height, width))
+        cell = (rows[:, None] * CELLS + columns) * ORIENTATIONS
+        counts = grey.new_zeros(n, CELLS * CELLS * ORIENTATIONS)
+        for bins, share in ((low, 1 - upper), (low + 1, upper)):
+            into = (cell + bins.long() % ORIENTATIONS).flatten(1)
+            counts = counts.scatter_add(1, into, (torch.hypot(dx, dy) * share).flatten(1))
+        cells = counts.view(n, CELLS, CELLS, ORIENTATIONS)
+        blocks = torch.cat([cells[:, i : CELLS - 1 + i, j : CELLS - 1 + j] for i in (0, 1) for j in (0, 1)], 3)
+        norms: Tensor = torch.linalg.vector_norm(blocks, dim=3, keepdim=True)
+        return (blocks / (norms + 1e-3)).flatten(1)
+
+
+class Pixels(Backbone):
+    """The pixels, averaged to at most 32 × 32."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.size = (min(SIDE, shape[1]), min(SIDE, shape[2]))
+        super().__init__(shape[0] * math.prod(self.size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (N, C, H, W) to features (N, C · h · w)."""
+        return functional.adaptive_avg_pool2d(x, self.size).flatten(1)
+
+
+def _register(name: str, summary: str, build: Callable[[tuple[int, ...], float], Backbone]) -> None:
+    register(BackboneSpec(name=name, summary=summary, sides=(8, 512), build=build))
+
+
+_register("hog", "histograms of oriented gradients, 1,764 features, no weights", lambda shape, momentum: HOG())
+_register("pixels", "the pixels, at most 32 a side, no weights", lambda shape, momentum: Pixels(shape))
