@@ -127,7 +127,7 @@ CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "disagree": ("drop", {"settings.disagree": "drop"}),
     "alignment": (False, {"settings.alignment": False}),
     "threshold": (0.5, {"settings.threshold": 0.5}),
-    "backbone": ("linear", {"backbone": "linear"}),
+    "backbone": ("identity", {"backbone": "identity"}),
     "augment": (AugmentConfig(mix=0.5, mask=0.1), {"augment.mask": 0.1}),
     "steps": (70, {"steps": 70, "epoch": 7}),
     "batch": (9, {"batch": 9}),

@@ -59,7 +59,7 @@ def linear_vat(**choices: object) -> VAT:
     """VAT with p = softmax(Wx + b) of five numbers."""
     torch.manual_seed(0)
     spec = make_method("vat", shape=(5,)).model.spec
-    model = Model(dataclasses.replace(spec, backbone="linear", mean=(100.0,) * 5, std=(50.0,) * 5))
+    model = Model(dataclasses.replace(spec, backbone="identity", mean=(100.0,) * 5, std=(50.0,) * 5))
     task = Task(prior=(1 / 3, 1 / 3, 1 / 3), labelled=6, unlabelled=30, epoch=10, steps=100)
     return VAT(model, task, VATSettings(**choices))  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ def count(module: nn.Module) -> int:
         ("wrn-28-2-published", (3, 32, 32), 128, 10, 1_467_610 - 2 * (32 + 64)),  # without two batch norms
         ("small-wide", (3, 32, 32), 128, 0, 9 * (3 * 32 + 32 * 64 + 64 * 64 + 64 * 128) + 2 * (32 + 64 + 64 + 128)),
         ("mlp", (5,), 128, 0, 5 * 256 + 256 * 128 + 2 * (256 + 128)),
-        ("linear", (9,), 9, 0, 0),
+        ("identity", (9,), 9, 0, 0),
         ("identity", (3, 8, 16), 384, 0, 0),
     ],
 )
@@ -75,7 +75,7 @@ def test_start_of_wide_resnet() -> None:
 
 def test_linear_is_the_vector_itself_and_images_need_not_be_square() -> None:
     x = torch.randn(3, 9)
-    assert torch.equal(create_backbone("linear", (9,))(x), x)
+    assert torch.equal(create_backbone("identity", (9,))(x), x)
     assert create_backbone("wrn-28-2", (3, 24, 32)).eval()(torch.zeros(1, 3, 24, 32)).shape == (1, 128)
 
 
@@ -90,7 +90,7 @@ def test_the_error_names_what_fits() -> None:
     )
     with pytest.raises(UserError, match=small):
         create_backbone("wrn-28-2", (1, 8, 8))
-    with pytest.raises(UserError, match=r"only images .*; choose identity or linear or mlp"):
+    with pytest.raises(UserError, match=r"only images .*; choose identity or mlp"):
         create_backbone("resnet-18", (64,))
     with pytest.raises(UserError, match=r"only feature vectors .*; none takes it: set another image_size"):
         create_backbone("mlp", (3, 4000, 4000))

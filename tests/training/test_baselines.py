@@ -96,7 +96,7 @@ def test_images_have_hog_and_pixels_and_the_labels_choose_what_is_stored(tmp_pat
     assert list(by) == ["HOG", "pixels"]
     assert by["pixels"]["stored"], "brightness tells the classes apart, gradients do not"
     model = load(run.path, using="baseline")
-    assert model.model.spec.backbone == "pixels"
+    assert model.model.spec.backbone == "identity"
     held = [int(line.split(",")[0]) for line in (run.path / "predictions.csv").read_text().splitlines()[1:]]
     assert len(held) == by["pixels"]["n"]
 
@@ -107,7 +107,7 @@ def test_logistic_regression_is_scikit_learns_on_standardised_features() -> None
     found = baselines._LogisticRegression(z, y, seed=0)
     scaled = (z - z.mean(0)) / z.std(0)
     expected = LogisticRegression(C=found.strength, max_iter=1000).fit(scaled, y)
-    model = found.head_of(Model(ModelSpec("linear", (50,), ("a", "b", "c"), (0.0,) * 50, (1.0,) * 50)))
+    model = found.head_of(Model(ModelSpec("identity", (50,), ("a", "b", "c"), (0.0,) * 50, (1.0,) * 50)))
     p = model(torch.from_numpy(z)).softmax(1).detach().numpy()
     np.testing.assert_allclose(p, expected.predict_proba(scaled), atol=2e-3)
 

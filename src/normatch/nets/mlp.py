@@ -1,10 +1,10 @@
-"""Backbones for feature vectors: a network of two hidden layers, and none at all."""
+"""The backbone for feature vectors: a network of two hidden layers."""
 
 from torch import Tensor, nn
 
 from normatch.nets.backbone import Backbone, BackboneSpec, register
 
-__all__ = ["MLP", "Linear"]
+__all__ = ["MLP"]
 
 
 class MLP(Backbone):
@@ -27,27 +27,11 @@ class MLP(Backbone):
         return features
 
 
-class Linear(Backbone):
-    """The identity: with a linear head on top, a linear classifier of given features."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Vectors (N, D), unchanged."""
-        return x
-
-
 register(
     BackboneSpec(
         name="mlp",
         summary="two hidden layers for feature vectors, 128 features",
         sides=None,
         build=lambda shape, momentum: MLP(shape[0], momentum),
-    ),
-)
-register(
-    BackboneSpec(
-        name="linear",
-        summary="no hidden layer: the feature vectors themselves, for features made elsewhere",
-        sides=None,
-        build=lambda shape, momentum: Linear(shape[0]),
     ),
 )

@@ -1,7 +1,6 @@
-"""Backbones for images without any weights: histograms of oriented gradients, and the pixels themselves."""
+"""Backbones without any weights: histograms of oriented gradients, and the input itself."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch.nn import functional
 
 from normatch.nets.backbone import Backbone, BackboneSpec, register
 
-__all__ = ["HOG", "Pixels"]
+__all__ = ["HOG", "Identity"]
 
 CELLS, ORIENTATIONS = 8, 9
 """Cells along each side of an image, and bins of half a turn, of the histograms."""
@@ -46,21 +45,35 @@ class HOG(Backbone):
         return (blocks / (norms + 1e-3)).flatten(1)
 
 
-class Pixels(Backbone):
-    """The pixels, averaged to at most 32 × 32."""
+class Identity(Backbone):
+    """No network at all: vectors as they are, or the pixels of an image, averaged to at most 32 × 32."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.size = (min(SIDE, shape[1]), min(SIDE, shape[2]))
+        self.size = tuple(min(SIDE, side) for side in shape[1:])
         super().__init__(shape[0] * math.prod(self.size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) to features (N, C · h · w)."""
-        return functional.adaptive_avg_pool2d(x, self.size).flatten(1)
+        """Images (N, C, H, W) or vectors (N, D) to features."""
+        if x.shape[2:] != self.size:
+            height, width = self.size
+            x = functional.adaptive_avg_pool2d(x, (height, width))
+        return x.flatten(1)
 
 
-def _register(name: str, summary: str, build: Callable[[tuple[int, ...], float], Backbone]) -> None:
-    register(BackboneSpec(name=name, summary=summary, sides=(8, 512), build=build))
-
-
-_register("hog", "histograms of oriented gradients, 1,764 features, no weights", lambda shape, momentum: HOG())
-_register("pixels", "the pixels, at most 32 a side, no weights", lambda shape, momentum: Pixels(shape))
+register(
+    BackboneSpec(
+        name="hog",
+        summary="histograms of oriented gradients, 1,764 features, no weights",
+        sides=(8, 512),
+        build=lambda shape, momentum: HOG(),
+    )
+)
+register(
+    BackboneSpec(
+        name="identity",
+        summary="no network: vectors, or at most 32 × 32 pixels, themselves",
+        sides=(8, 512),
+        vectors=True,
+        build=lambda shape, momentum: Identity(shape),
+    )
+)

@@ -128,7 +128,7 @@ def plain_models(model: Model) -> dict[str, Model]:
         made = {f"features of {name}": Model(replace(spec, backbone=name))}
         made[f"features of {name}"].backbone.load_state_dict(model.backbone.embedder.state_dict())
     else:
-        names = {"HOG": "hog", "pixels": "pixels"} if len(spec.shape) == 3 else {"the vectors": "linear"}
+        names = {"HOG": "hog", "pixels": "identity"} if len(spec.shape) == 3 else {"the vectors": "identity"}
         made = {name: Model(replace(spec, backbone=backbone)) for name, backbone in names.items()}
     device = model.normalise.mean.device
     return {name: plain.eval().to(device) for name, plain in made.items()}
