@@ -136,7 +136,7 @@ def test_an_exported_model_is_given_what_training_reads(channels: int, size: tup
 def test_the_pages_of_results_are_those_of_the_files(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "benchmarks" / "page.py"))["main"](tmp_path)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.md"))
-    assert len(made) == 8
+    assert len(made) == 9
     for page in made:
         assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text(), "run python benchmarks/page.py"
 
@@ -145,3 +145,8 @@ def test_every_warning_is_explained() -> None:
     rules = [rule.name for rule in diagnostics.RULES]
     text = (ROOT / "docs" / "warnings.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == sorted(rules)
+
+
+def test_the_page_of_methods_is_that_of_their_docstrings() -> None:
+    made = runpy.run_path(str(ROOT / "benchmarks" / "methods_page.py"))["page"]()
+    assert (ROOT / "docs" / "methods.md").read_text(encoding="utf-8") == made
