@@ -74,7 +74,7 @@ class Case:
 
     @classmethod
     def of(cls, job: "Job") -> "Case":
-        train, split, config = job.corpus.train, job.split, job.config
+        train, split, config = job.samples.train, job.split, job.config
         counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
         settings = dataclasses.asdict(config.settings)
         own = [name for name, value in settings.items() if name.split("_")[-1] == "lr" and value]
