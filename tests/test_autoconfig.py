@@ -128,7 +128,7 @@ def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch:
     assert (config.freeze, config.backbone, config.image_size, config.steps) == (True, "efficientnet-lite0", 160, 300)
     assert (config.augment.mix, config.augment.mask, config.optim.lr, config.optim.muon) == (0.5, 0.5, 0.06, 0)
     assert "photographs start from features of ImageNet; --scratch for random weights" in made.describe()
-    assert not choose(data, changes={"backbone": "resnet-18"}).config.freeze, "the user has chosen a network"
+    assert not choose(data, changes={"backbone": "wrn-28-2"}).config.freeze, "the user has chosen a network"
     assert not choose(data, fixed={"freeze"}).config.freeze
     monkeypatch.setattr(autoconfig, "installed_weights", lambda: None)
     made = choose(data)
@@ -158,7 +158,7 @@ def test_many_photographs_are_embedded_at_a_smaller_size_without_a_gpu(
     assert choose(pictures(tmp_path / "p", [50] * 4)).config.image_size == side
 
 
-@pytest.mark.parametrize(("minutes", "side", "steps"), [(1.0, 160, 300), (0.2, 96, 300), (0.1, 64, 185)])
+@pytest.mark.parametrize(("minutes", "side", "steps"), [(1.0, 160, 300), (0.2, 96, 300), (0.1, 64, 200)])
 def test_minutes_count_the_embedding(
     minutes: float, side: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
