@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from normatch import autoconfig, recipes
+from normatch.augment import AugmentConfig
 from normatch.autoconfig import Plan, muon_rate, plan
 from normatch.cli import main
 from normatch.config import to_json
@@ -130,6 +131,9 @@ def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch:
     assert "photographs start from features of ImageNet; --scratch for random weights" in made.describe()
     assert not choose(data, changes={"backbone": "wrn-28-2"}).config.freeze, "the user has chosen a network"
     assert not choose(data, fixed={"freeze"}).config.freeze
+    assert not choose(data, changes={"image_size": 32}).config.freeze, "too small for it"
+    with pytest.raises(UserError, match="leave it out, or give --copies 2, or --scratch"):
+        prepare(config.replace(augment=AugmentConfig(cutout=0.3)))
     monkeypatch.setattr(autoconfig, "installed_weights", lambda: None)
     made = choose(data)
     assert not made.config.freeze

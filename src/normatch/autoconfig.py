@@ -273,7 +273,7 @@ def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: 
             return
         channels = corpus.train.shape[0]
         sides = np.repeat(min(corpus.train.shape[1:]), sum(map(len, corpus.parts.values())))
-    median = float(np.median(sides)) if len(sides) else 0.0
+    median = min(float(np.median(sides)) if len(sides) else 0.0, config.image_size or math.inf)
     if not config.freeze:
         why = None
         if median < LEAST_SIDE:

@@ -44,7 +44,12 @@ def test_features_are_cached_and_give_the_same_run_without(
     monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
     config, calls = frozen.replace(copies=copies), []
     embed = bank.embed
-    monkeypatch.setattr(bank, "embed", lambda *args, **options: (calls.append(0), embed(*args, **options))[1])
+
+    def counted(*args: Any, **options: Any) -> bank.Bank:
+        calls.append(0)
+        return embed(*args, **options)
+
+    monkeypatch.setattr(bank, "embed", counted)
     without = train(config, tmp_path / "without", reading=Reading(cache=False))
     assert (len(calls), Cache().entries()) == (1, [])
     runs = [train(config, tmp_path / name) for name in ("made", "cached")]

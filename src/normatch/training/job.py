@@ -158,7 +158,7 @@ def prepare(
     corpus = with_test_set(config, everything, begun)
     if begun is None:
         if not config.copies:  # which have augmentations of both kinds
-            config.augment.must_suit(images=corpus.train.is_images and not config.freeze)
+            config.augment.must_suit(images=corpus.train.is_images and not config.freeze, frozen=config.freeze)
         must_be_runs_on(config.labelled, corpus)
         split = draw(config, corpus)
     else:
