@@ -79,8 +79,9 @@ def bench(
         return {
             "name": config.name,
             "method": config.method,
-            "backbone": job.method.model.spec.backbone,
-            "shape": job.method.model.spec.shape,
+            # Of a frozen backbone, which is no part of the steps, they are those of the whole model.
+            "backbone": (job.frozen or job.method.model).spec.backbone,
+            "shape": (job.frozen or job.method.model).spec.shape,
             "images": len(job.corpus.train),
             "steps_per_second": rate,
             "repeats": rates,
