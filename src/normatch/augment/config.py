@@ -56,10 +56,18 @@ class AugmentConfig:
             if not allowed:
                 raise UserError(f"augment.{field} is {getattr(self, field)}: allowed is {remedy}")
 
-    def must_suit(self, *, images: bool) -> None:
-        """Raise UserError if it asks for an augmentation that images, or vectors, do not have: it would do nothing."""
+    def must_suit(self, *, images: bool, frozen: bool = False) -> None:
+        """Raise UserError if it asks for an augmentation that images, or vectors, do not have: it would do nothing.
+
+        ``frozen``: these are images, but the views are those of their features.
+        """
         samples, others = ("images", "feature vectors") if images else ("feature vectors", "images")
         for field, value in self._asked(OFF[others]):
+            if frozen:
+                remedy = "leave it out, or give --copies 2, or --scratch"
+                raise UserError(
+                    f"augment.{field} is {value}, but a frozen backbone has views of its features: {remedy}"
+                )
             raise UserError(f"augment.{field} is {value}, which is for {others}, but these are {samples}: leave it out")
 
     def must_show(self, views: Collection[str], method: str) -> None:

@@ -36,6 +36,7 @@ __all__ = [
     "in_threads",
     "open_upright",
     "resize_all",
+    "sizes_of",
 ]
 
 SUFFIXES = frozenset(
@@ -124,6 +125,13 @@ def decode_all(
     if decoded is None:
         decoded = cache.write(key, form, decode) if cache else _in_memory(decode, form)
     return _named(paths, decoded, on_bad)
+
+
+def sizes_of(paths: Sequence[Path], reading: Reading = DEFAULT) -> NDArray[Any]:
+    """Facts about the images without decoding them: from the cache, or from their headers."""
+    cache = Cache() if reading.cache else None
+    facts = cache.facts(cache.key(paths)) if cache else None
+    return _headers(paths) if facts is None else facts
 
 
 def decode_batches(

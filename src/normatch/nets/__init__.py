@@ -1,6 +1,7 @@
 """Backbones: from images or feature vectors to the features z that the classifiers see."""
 
 from normatch.nets.backbone import (
+    PRETRAINED,
     SMALL,
     Backbone,
     BackboneSpec,
@@ -13,6 +14,7 @@ from normatch.nets.backbone import (
 )
 
 __all__ = [
+    "PRETRAINED",
     "SMALL",
     "Backbone",
     "BackboneSpec",

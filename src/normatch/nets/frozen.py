@@ -35,7 +35,7 @@ class Frozen(Backbone):
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) to features (N, features)."""
         with torch.no_grad():
-            embedded = self.embedder(x)
+            embedded = self.embedder(x.contiguous(memory_format=torch.channels_last))  # faster on a CPU
         z: Tensor = self.trunk((embedded.float() - self.mean) / self.std)
         return z
 

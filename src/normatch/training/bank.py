@@ -1,33 +1,46 @@
-"""A bank of features: what a frozen embedder makes of several views of every image, computed once and kept."""
+"""The features that a frozen embedder makes of every image, and of several views of it: computed once, and cached."""
 
+import copy
+import hashlib
 from collections.abc import Callable
+from typing import IO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normatch.augment import Views
-from normatch.data import Dataset, Pool
-from normatch.data.dataset import Selected
+from normatch.annotations import to_json
+from normatch.augment import AugmentConfig, Views
+from normatch.data import Dataset, Pool, Reading
+from normatch.data.cache import Cache, Found
+from normatch.data.dataset import Selected, pieces
+from normatch.errors import UserError
 from normatch.nets.frozen import Frozen
 from normatch.nets.model import Model, batch_for, contiguous
 from normatch.seeding import derive
+from normatch.training.runtime import Runtime
 
-__all__ = ["BankPool", "embed"]
+__all__ = ["BankPool", "embed", "features_of", "joined"]
 
 BATCH = 32
 """Images that go through the embedder at once on a CPU, where more do not fit its cache."""
+
+VERSION = 1
+"""Part of the keys of cached features: increment it when the same embedder would give others."""
+
+Bank = NDArray[np.float32]
+"""(N, 1 + 2 · copies, D): features of each image, of its weak views and of its strong ones."""
 
 
 @torch.no_grad()
 def embed(
     model: Model, images: Dataset, views: Views, copies: int, seed: int, done: Callable[[int], None] = lambda n: None
-) -> NDArray[np.float32]:
-    """(N, 1 + 2 · copies, D): the embedder's features of each image, of ``copies`` weak views and as many strong ones.
+) -> Bank:
+    """The embedder's features of each image, of ``copies`` weak views and as many strong ones.
 
-    ``done`` is called with the number of views of each batch when they are computed. What is drawn is a function of the
-    seed and the batch.
+    ``done`` is called with the number of images of each batch when they are computed. What is drawn is a function of
+    the seed and the batch.
     """
     assert isinstance(model.backbone, Frozen)
     embedder = model.backbone.embedder
@@ -38,11 +51,67 @@ def embed(
     for start, part in zip(range(0, len(images), size), Selected.of(images.inputs).split(size), strict=True):
         generator = torch.Generator(device).manual_seed(derive(seed, "bank", start))
         batch = contiguous(part.to(device))
-        for copy, kind in enumerate(kinds):
+        for at, kind in enumerate(kinds):
             view = model.normalise(views(kind, batch, generator)).contiguous(memory_format=torch.channels_last)
-            bank[start : start + len(part), copy] = embedder(view).float().cpu().numpy()
-            done(len(part))
+            bank[start : start + len(part), at] = embedder(view).float().cpu().numpy()
+        done(len(part))
+    if not np.isfinite(bank).all():
+        raise UserError(f"the weights of {model.spec.backbone} give features that are not finite: choose others")
     return bank
+
+
+def features_of(
+    model: Model,
+    images: Dataset,
+    augment: AugmentConfig,
+    copies: int,
+    seed: int,
+    runtime: Runtime,
+    reading: Reading,
+    done: Callable[[int], None],
+) -> Bank:
+    """:func:`embed` on the device and with the threads of ``runtime``, from the cache if they are there."""
+    assert isinstance(model.backbone, Frozen)
+    form = (1 + 2 * copies, model.backbone.embedder.features, 4)  # a float32 is four bytes: kept as pixels are
+    cache = Cache() if reading.cache else None
+    key = _key(model, images, augment if copies else None, copies, seed if copies else 0, runtime) if cache else ""
+
+    def make() -> Bank:
+        with runtime.scope():
+            return embed(model, images, Views(images.shape, augment), copies, seed, done)
+
+    def write(file: IO[bytes]) -> Found:
+        file.write(make().tobytes())
+        return np.zeros(len(images), np.uint8), {}, True
+
+    if cache is None:
+        return make()
+    found = cache.open(key, form) or cache.write(key, form, write)
+    return np.ascontiguousarray(found.images).view(np.float32)[..., 0]
+
+
+def _key(model: Model, images: Dataset, augment: AugmentConfig | None, copies: int, seed: int, runtime: Runtime) -> str:
+    """Of all that the features depend on: weights, images, views, and what computes them."""
+    what = (VERSION, model.spec.backbone, images.inputs.shape, copies, seed, augment and to_json(augment))
+    found = hashlib.blake2b(repr((*what, runtime.describe(), torch.__version__)).encode(), digest_size=16)
+    weights = {**model.normalise.state_dict(), **model.backbone.embedder.state_dict()}  # type: ignore[union-attr]
+    for name, value in weights.items():
+        found.update(name.encode() + np.ascontiguousarray(value.cpu().numpy()).tobytes())
+    for rows in pieces(images.inputs):
+        found.update(np.ascontiguousarray(images.inputs[rows]).data)
+    return found.hexdigest()
+
+
+def joined(images: Model, vectors: Model) -> Model:
+    """A copy of the frozen model ``images`` with what was trained on its features: from pixels to classes."""
+    whole = copy.deepcopy(images)
+    assert isinstance(whole.backbone, Frozen)
+    whole.backbone.trunk.load_state_dict(vectors.backbone.state_dict())
+    whole.backbone.mean.copy_(vectors.normalise.mean.flatten())
+    whole.backbone.std.copy_(vectors.normalise.std.flatten())
+    whole.head.load_state_dict(vectors.head.state_dict())
+    whole.auxiliary.load_state_dict(vectors.auxiliary.state_dict())
+    return whole.eval()
 
 
 class BankPool(Pool):
@@ -51,7 +120,7 @@ class BankPool(Pool):
 
     bank: Tensor
 
-    def __init__(self, dataset: Dataset, bank: NDArray[np.float32], device: torch.device | str = "cpu") -> None:
+    def __init__(self, dataset: Dataset, bank: Bank, device: torch.device | str = "cpu") -> None:
         super().__init__(dataset, device)
         self.bank = torch.from_numpy(bank).to(device)
 

@@ -16,6 +16,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, sources
 from normatch.device import circumstances, device_of
 from normatch.errors import UserError
+from normatch.nets import create_backbone
 from normatch.text import counted
 from normatch.training.job import Job, prepare
 from normatch.training.loop import Loop
@@ -23,7 +24,7 @@ from normatch.training.progress import Progress, quiet
 from normatch.training.runtime import Runtime, capture
 from normatch.training.step import Step
 
-__all__ = ["SPARE", "Pace", "bench", "describe", "pace"]
+__all__ = ["SPARE", "Pace", "bench", "describe", "embedding_pace", "pace"]
 
 WARM_UP = 12
 """Untimed steps at the start, in which the step is compiled and captured and kernels are chosen."""
@@ -78,8 +79,9 @@ def bench(
         return {
             "name": config.name,
             "method": config.method,
-            "backbone": job.method.model.spec.backbone,
-            "shape": job.method.model.spec.shape,
+            # Of a frozen backbone, which is no part of the steps, they are those of the whole model.
+            "backbone": (job.frozen or job.method.model).spec.backbone,
+            "shape": (job.frozen or job.method.model).spec.shape,
             "images": len(job.corpus.train),
             "steps_per_second": rate,
             "repeats": rates,
@@ -205,6 +207,22 @@ class Pace:
         """
         seconds = self.seconds_in(minutes) - evaluations * self.evaluation
         return int(seconds / (self.step + self.evaluation / every))
+
+
+@torch.no_grad()
+def embedding_pace(backbone: str, shape: tuple[int, ...], device: torch.device, batch: int = 32) -> float:
+    """Images of this shape that a backbone embeds in a second, from a few batches."""
+    with torch.random.fork_rng([]):
+        embedder = create_backbone(backbone, shape).eval().to(device)
+    images = torch.zeros(batch, *shape, device=device).contiguous(memory_format=torch.channels_last)
+
+    def timed() -> float:
+        start = time.perf_counter()
+        float(embedder(images).sum())  # waits for a GPU
+        return time.perf_counter() - start
+
+    timed()
+    return batch / min(timed() for _ in range(3))
 
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:

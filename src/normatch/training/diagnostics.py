@@ -77,7 +77,7 @@ class Case:
 
     @classmethod
     def of(cls, job: "Job") -> "Case":
-        train, split, config = job.corpus.train, job.split, job.config
+        train, split, config = job.samples.train, job.split, job.config
         counts = np.bincount(train.labels[split.labelled], minlength=len(train.classes))
         settings = dataclasses.asdict(config.settings)
         # Rates of the method's own are those of parameters that SGD does not train.

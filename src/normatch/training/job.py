@@ -2,11 +2,12 @@
 made."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from normatch.augment import Views, check_view
 from normatch.config import Config
@@ -15,11 +16,15 @@ from normatch.data.dataset import pieces
 from normatch.data.images import DEFAULT, SIZES
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
-from normatch.nets import find_backbone, suitable_backbone
+from normatch.nets import PRETRAINED, Backbone, find_backbone, suitable_backbone
+from normatch.nets.frozen import FAMILY
 from normatch.nets.model import Model, ModelSpec
+from normatch.nets.weights import load_weights
 from normatch.seeding import derive
+from normatch.training.bank import Bank, features_of, joined
 from normatch.training.feed import stays_on_host
 from normatch.training.label_file import must_be_runs_on, read_label_files, with_labels
+from normatch.training.progress import Progress, quiet
 from normatch.training.run import STAYED, Moved, Run
 from normatch.training.runtime import Runtime
 
@@ -38,6 +43,32 @@ class Job:
     method: Method
     on_host: bool
     """Whether the inputs stay in host memory."""
+    samples: Corpus
+    """What is trained on: ``corpus`` or, with a frozen backbone, its features."""
+    frozen: Model | None = None
+    """The model from images on, if its backbone is frozen; ``method`` has the one of features."""
+    bank: Bank | None = None
+    """Features of the views of each training image, if there are any."""
+
+    @property
+    def backbone(self) -> str:
+        """The name in the config, where "auto" is decided."""
+        return (self.frozen or self.method.model).spec.backbone.removeprefix(f"{FAMILY}:")
+
+    def whole(self, model: Model) -> Model:
+        """The model that is saved, of what the method has trained."""
+        return model if self.frozen is None else joined(self.frozen, model)
+
+    def must_continue(self, state: dict[str, Tensor]) -> None:
+        """Raise UserError if a checkpoint was trained on the features of other weights than these."""
+        ours = self.method.model.normalise
+        theirs = state.get("method/model.normalise.mean", ours.mean).to(ours.mean)
+        # Not exactly: another device, or another number of threads, rounds otherwise.
+        if self.frozen is not None and not torch.allclose(theirs, ours.mean, atol=0.01 * float(ours.std.mean())):
+            raise UserError(
+                f"the features of backbone {self.backbone!r} are not those that the run was started with: give "
+                "--weights as it was, or start another run with another --out"
+            )
 
 
 def open_corpus(config: Config, reading: Reading = DEFAULT, *, largest: int = SIZES[-1]) -> Corpus:
@@ -105,33 +136,53 @@ def draw(config: Config, corpus: Corpus) -> Split:
     return split
 
 
-def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None = None, pretrained: bool = True) -> Job:
+def prepare(
+    config: Config,
+    corpus: Corpus | None = None,
+    *,
+    begun: Run | None = None,
+    pretrained: bool = True,
+    reading: Reading = DEFAULT,
+    progress: Progress = quiet,
+) -> Job:
     """Read the data, check the config and build the method. Initial weights are a function of the seed alone.
+
+    With a frozen backbone, the features of all images are computed here, and shown in ``progress``.
 
     ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
     ``begun``: the run that is resumed, with the split that was drawn when it began.
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     """
     runtime = Runtime.of(config)
-    corpus = with_test_set(config, corpus or open_corpus(config), begun)
+    everything = corpus or open_corpus(config, reading)
+    corpus = with_test_set(config, everything, begun)
     if begun is None:
-        config.augment.must_suit(images=corpus.train.is_images)
+        if not config.copies:  # which have augmentations of both kinds
+            config.augment.must_suit(images=corpus.train.is_images and not config.freeze, frozen=config.freeze)
         must_be_runs_on(config.labelled, corpus)
         split = draw(config, corpus)
     else:
         begun.must_be_its_data(corpus)
         split = begun.split
-    on_host = stays_on_host(config.pool, corpus, runtime.device)
-    mean, std = _statistics(corpus.train)
-    spec = _model_spec(config, corpus.train, mean, std, quick=not runtime.on_gpu)
+    frozen, bank, samples = None, None, corpus
+    if config.freeze:
+        runtime = runtime.with_threads(math.inf)  # most of the work is to embed, for which all cores count
+        frozen = _frozen_model(config, corpus.train).to(runtime.device)
+        samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
+    on_host = bank is None and stays_on_host(config.pool, samples, runtime.device)
+    mean, std = _statistics(samples.train)
+    backbone = "mlp" if config.freeze else config.backbone
+    if backbone == "auto":
+        backbone = suitable_backbone(samples.train.shape, quick=not runtime.on_gpu)
+    spec = _model_spec(config, backbone, samples.train, mean, std)
     counts = np.bincount(corpus.train.labels[split.labelled], minlength=len(spec.classes))
     prior = tuple((counts / counts.sum()).tolist())
     task = Task(prior, len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive(config.seed, "weights"))
         model = Model(spec)
-        if pretrained:
-            model.backbone.load_pretrained()
+        if pretrained and not config.freeze:
+            _load(model.backbone, config)
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
     kinds = {*method.views.labelled, *method.views.unlabelled}
@@ -141,12 +192,74 @@ def prepare(config: Config, corpus: Corpus | None = None, *, begun: Run | None =
         config.augment.must_show(kinds, config.method)
     # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
     centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
-    views = Views(spec.shape, config.augment, centre=centre, scale=scale)
+    views = Views(spec.shape, config.augment, centre=centre, scale=scale, copies=config.copies)
     runtime = runtime.with_threads(_work(method, config))
     method.to(runtime.device)
     if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Job(config, corpus, split, runtime, views, method, on_host)
+    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank)
+
+
+def _load(backbone: Backbone, config: Config) -> None:
+    if config.weights is None:
+        backbone.load_pretrained()
+    else:
+        load_weights(backbone, config.weights.expanduser())
+
+
+def _frozen_model(config: Config, images: Dataset) -> Model:
+    """The model of a frozen backbone, from images on, with its weights; UserError if there are none."""
+    if not images.is_images:
+        raise UserError("freeze is on, but the data are feature vectors already: leave it out")
+    name = PRETRAINED if config.backbone == "auto" else config.backbone
+    if config.weights is None and find_backbone(name).statistics is None:
+        raise UserError(
+            f"freeze is on, but backbone {name!r} has no pretrained weights: give them with --weights FILE, or choose "
+            f"--backbone {PRETRAINED}"
+        )
+    with torch.random.fork_rng([]):
+        model = Model(_model_spec(config, f"{FAMILY}:{name}", images, *_statistics(images)))
+    _load(model.backbone, config)
+    return model.eval()
+
+
+def _embedded(
+    config: Config,
+    everything: Corpus,
+    corpus: Corpus,
+    model: Model,
+    runtime: Runtime,
+    reading: Reading,
+    progress: Progress,
+) -> tuple[Corpus, Bank | None]:
+    """The features of ``corpus`` and, with copies, of the views of its training images.
+
+    Those of ``everything`` are computed, before a test set is held out: they serve runs of any seed.
+    """
+    # A test set that no run can be scored on is replaced by what is held out.
+    parts = [part for part in everything.parts.values() if part is everything.train or not config.test_share]
+    total, done = sum(map(len, parts)), 0
+
+    def count(n: int) -> None:
+        nonlocal done
+        done += n
+        progress.count("embedding images", done, total)
+
+    def embedded(images: Dataset, copies: int) -> Dataset:
+        """Its inputs are those of its views, one after the other, so that it can be split as images can."""
+        bank = features_of(model, images, config.augment, copies, config.seed, runtime, reading, count)
+        return replace(images, inputs=bank.reshape(len(images), -1))
+
+    found = replace(everything, train=embedded(everything.train, config.copies), test=None)
+    test = embedded(parts[1], 0) if len(parts) > 1 else None
+    width = found.train.shape[0] // (1 + 2 * config.copies)
+    if config.test_share:
+        found = hold_out(found, config.test_share, config.seed)
+        assert found.test is not None
+        test = replace(found.test, inputs=np.asarray(found.test.inputs)[:, :width])
+    bank: Bank = np.asarray(found.train.inputs).reshape(len(corpus.train), -1, width)
+    plain = replace(corpus.train, inputs=np.ascontiguousarray(bank[:, 0]))
+    return replace(corpus, train=plain, test=test), bank if config.copies else None
 
 
 def _work(method: Method, config: Config) -> float:
@@ -180,10 +293,9 @@ def _must_be_trained(method: Method, config: Config) -> None:
 
 
 def _model_spec(
-    config: Config, train: Dataset, mean: NDArray[np.float64], std: NDArray[np.float64], *, quick: bool
+    config: Config, backbone: str, train: Dataset, mean: NDArray[np.float64], std: NDArray[np.float64]
 ) -> ModelSpec:
-    """The spec of the config's network, or of one that suits the data, with the heads that the method needs."""
-    backbone = suitable_backbone(train.shape, quick=quick) if config.backbone == "auto" else config.backbone
+    """The spec of a network for the data, with the heads that the method needs."""
     expected = find_backbone(backbone).statistics
     head, auxiliary = methods.get(config.method).heads(config.settings)
     means, deviations = expected(train.shape) if expected else (tuple(mean.tolist()), tuple(std.tolist()))

@@ -14,6 +14,7 @@ from normatch.methods import Embedding, Method
 from normatch.nets.model import features, logits
 from normatch.seeding import derive, sample
 from normatch.training import checkpoint
+from normatch.training.bank import BankPool
 from normatch.training.diagnostics import NOT_FINITE, Case, Diagnosis
 from normatch.training.job import Job
 from normatch.training.metrics import Record
@@ -34,7 +35,8 @@ class Loop:
         self.job = job
         self.config = job.config
         pool_of = HostPool if job.on_host else Pool
-        self.pool = pool_of(job.corpus.train, job.runtime.device)
+        train, device = job.samples.train, job.runtime.device
+        self.pool = pool_of(train, device) if job.bank is None else BankPool(train, job.bank, device)
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
         self.diagnosis = Diagnosis(Case.of(job))
         self.seconds = 0.0
@@ -45,7 +47,7 @@ class Loop:
         """Held-out samples whose class is known, by name ("test", "validation")."""
         self.test: Pool | HostPool | None = None
         """The whole test set, of which some classes may not be known."""
-        test = job.corpus.test
+        test = job.samples.test
         if test is not None:
             self.test = pool_of(test, job.runtime.device)
             known = np.flatnonzero(test.labels != UNKNOWN)

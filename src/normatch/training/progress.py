@@ -37,6 +37,9 @@ class Progress:
     def note(self, text: str) -> None:
         """Show a single event."""
 
+    def count(self, what: str, done: int, total: int) -> None:
+        """Show how much is done of work that comes before the first step."""
+
     def warn(self, alarm: "Alarm") -> None:
         self.note(f"warning: {alarm}")
 
@@ -59,6 +62,7 @@ class Lines(Progress):
 
     def __init__(self, title: str) -> None:
         self.title, self._last = title, time.monotonic()
+        self._begun: float | None = None
         self._newest: dict[str, float] = {}
 
     def __call__(self, step: int, total: int, record: "Record") -> None:
@@ -74,6 +78,16 @@ class Lines(Progress):
             left = timedelta(seconds=round((total - step) / speed)) if speed else None
             self.note(f"{step}/{total}{f'  {speed:.1f} steps/s  {left} left' if speed else ''}  {metrics}")
 
+    def count(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._begun is None:
+            # The first part is not timed: it includes what is done but once.
+            self._begun, self._first = now, done
+        elif now - self._last >= self.SECONDS or done == total:
+            self._last = now
+            left = timedelta(seconds=round((now - self._begun) / max(1, done - self._first) * (total - done)))
+            self.note(f"{what} {done}/{total}{f'  {left} left' if done < total else ''}")
+
     def note(self, text: str) -> None:
         print(f"{self.title}  {text}", file=sys.stderr, flush=True)
 
@@ -84,6 +98,12 @@ class _Bar(Lines):
     def __init__(self, title: str, bar: rich.Progress) -> None:
         super().__init__(title)
         self._bar, self._task = bar, bar.add_task(title, total=None, speed="", metrics="")
+        self._counted: rich.TaskID | None = None
+
+    def count(self, what: str, done: int, total: int) -> None:
+        if self._counted is None:
+            self._counted = self._bar.add_task(what, total=total, speed="", metrics="")
+        self._bar.update(self._counted, completed=done, visible=done < total)
 
     def show(self, step: int, total: int, speed: float | None, metrics: str) -> None:
         pace = f"{speed:.1f} steps/s" if speed else ""

@@ -39,7 +39,7 @@ MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "poo
 REPETITION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which repetitions of one experiment may differ: also the labels drawn, and how often a run logs."""
 
-PLACES = {"data", "unlabelled"}
+PLACES = {"data", "unlabelled", "weights"}
 """Config fields that a run may change until it is finished: the data, which must be the same, may have moved."""
 
 
@@ -66,9 +66,9 @@ def train(
     path = run_folder(config, out)
     if not resume:
         Run.must_be_new(path)
-        job = prepare(config, corpus or open_corpus(config, reading))
+        job = prepare(config, corpus or open_corpus(config, reading), reading=reading, progress=progress)
         # Not earlier: a message about data that is not found quotes it as it was given.
-        made = {"backbone": job.method.model.spec.backbone, "threads": job.runtime.threads}
+        made = {"backbone": job.backbone, "threads": job.runtime.threads}
         stored = _with_absolute_paths(config).replace(**made)
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
@@ -86,7 +86,9 @@ def train(
             for part in path.glob(PARTS):
                 part.unlink()
             saved = checkpoint.load_latest(path / "checkpoint")
-            job = prepare(config, corpus or open_corpus(config, reading), begun=run, pretrained=saved is None)
+            corpus = corpus or open_corpus(config, reading)
+            untrained = saved is None
+            job = prepare(config, corpus, begun=run, pretrained=untrained, reading=reading, progress=progress)
             _train(run, job, saved, progress, new=False)
     return run
 
@@ -107,6 +109,7 @@ def _with_absolute_paths(config: Config) -> Config:
         labelled=tuple(map(absolute, config.labelled)),
         unlabelled=config.unlabelled and absolute(config.unlabelled),
         data_root=config.data_root and absolute(config.data_root),
+        weights=config.weights and absolute(config.weights),
     )
 
 
@@ -124,6 +127,7 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                 loop = Loop(job)
                 if saved is not None:
                     done, state = saved
+                    job.must_continue(state)
                     loop.step.load(state, done)
                 records = run.metrics_until(loop.step.done)
                 loop.seconds = max((record["seconds"] for record in records), default=0.0)
@@ -201,7 +205,7 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
         found["validation"] = z = logits(model, validation.inputs)
         # Never fitted on the test set.
         temperature = trusted_temperature(z.cpu().numpy(), validation.labels.cpu().numpy())
-    save_model(model, run.path, temperature)
+    save_model(loop.job.whole(model), run.path, temperature)
     if loop.test is not None and corpus.test is not None:
         z = logits(model, loop.test.inputs)
         found["test"] = z[loop.test.labels != UNKNOWN]
