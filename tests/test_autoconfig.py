@@ -248,7 +248,7 @@ def test_muon_is_for_networks_and_methods_that_have_it_and_up_to_the_user(
     monkeypatch.setattr(
         methods, "_things", methods._things | {"adamw": AllByAdamW, "plug-in": type("P", (NorMatch,), {})}
     )
-    rates = {"wrn-28-2 supervised": 0.05, "wrn-28-2 plug-in": 0.05, "wrn-28-2 adamw": 0, "linear normatch": 0}
+    rates = {"wrn-28-2 supervised": 0.05, "wrn-28-2 plug-in": 0.05, "wrn-28-2 adamw": 0, "identity normatch": 0}
     for case, rate in rates.items():
         backbone, method = case.split()
         assert muon_rate(method, backbone, 1024) == rate
