@@ -142,10 +142,10 @@ def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch:
 
 
 def test_tiny_images_start_from_random_weights_unless_asked(tmp_path: Path) -> None:
-    data = pictures(tmp_path / "p", [40, 41, 42, 43] * 4)
+    data = pictures(tmp_path / "p", [20, 21, 22, 23] * 4)
     made = choose(data)
     assert not made.config.freeze
-    assert "the shorter sides have a median of 41.5 pixels, below 48; --freeze for photographs" in made.describe()
+    assert "the shorter sides have a median of 21.5 pixels, below 24; --freeze for photographs" in made.describe()
     assert choose(data, changes={"freeze": True}).config.image_size == 160
     arrays = tmp_path / "x.npz"
     np.savez(arrays, images=np.zeros((20, 64, 64, 3), np.uint8), labels=np.arange(20) % 2)
@@ -190,7 +190,7 @@ def test_weak_views_are_left_out_of_the_backward_pass_where_they_can_be(
     changes: dict[str, Any], fixed: tuple[str, ...], passes: str, tmp_path: Path
 ) -> None:
     short = {"steps": 1, "batch": 4, "ratio": 1}
-    made = choose(pictures(tmp_path / "p", [32] * 4), changes=short | changes, fixed=fixed)
+    made = choose(pictures(tmp_path / "p", [32] * 4), changes=short | changes, fixed={*fixed, "freeze"})
     assert to_json(made.config)["settings"]["passes"] == passes
     assert ("settings.passes" in made.chosen) == (passes == "shared")
     Loop(prepare(made.config, made.corpus)).step()
@@ -229,9 +229,9 @@ def test_what_follows_from_the_number_of_steps(
     folder = pictures(tmp_path / "p", [32] * 4)
     monkeypatch.setattr(autoconfig, "LEAST_STEPS", 1)
     monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
-    given = choose(folder, changes={"steps": steps}, fixed={"steps"}).config
+    given = choose(folder, changes={"steps": steps}, fixed={"steps", "freeze"}).config
     assert math.ceil(steps / given.epoch) == epochs
-    for config in (given, choose(folder, minutes=1).config):
+    for config in (given, choose(folder, minutes=1, fixed={"freeze"}).config):
         assert (config.norm_momentum, config.optim.muon) == (momentum, muon)
 
 
