@@ -175,14 +175,13 @@ def render_report(evidence: Evidence, findings: Numbers) -> str:
 
 def baselines_of(findings: Numbers) -> list[list[str]]:
     """The table of baselines; those scored by cross-validation over the labels have nothing to stand beside."""
-    heading = ["baseline", "accuracy", "this run", "p", findings["noun"]]
+    heading = ["baseline", "accuracy", "p", "on"]
     rows = [
         [
-            f"{of['name']} on {of['features']}",
+            of["name"],
             share(of["accuracy"], of["n"]),
-            share(of["accuracy_of_run"], of["n"]),
             "–" if of["p"] is None else f"{of['p']:.2g}",
-            f"{of['n']:,}",
+            of["features"].removeprefix("features of "),
         ]
         for of in findings["baselines"]
     ]
