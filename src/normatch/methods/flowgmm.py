@@ -23,14 +23,14 @@ class FlowGMMSettings(Settings):
     """Weight of the likelihood of labelled images."""
     consistency: float = 1.0
     """Weight of the consistency of two views; 0 turns it off."""
-    ramp: float = 0.4
-    """Share of the run over which the consistency's weight grows; 1/30 of a far longer run in the published command."""
+    ramp: float = 1 / 30
+    """Share of the run over which the consistency's weight grows."""
     noise: float = 1.0
     """Width, in grey levels, of the uniform noise on pixels; for images of few levels their distance, 16 for digits."""
     flow_layers: int = 6
     """Coupling layers of the flow."""
     flow_hidden: int = 64
-    """Width of a coupling network; on the input itself 256 is better."""
+    """Width of a coupling network."""
     flow_lr: float = 1e-3
     """AdamW's learning rate for the flow."""
     flow_clip: float = 50.0
