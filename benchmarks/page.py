@@ -143,9 +143,9 @@ def claims() -> list[Line]:
 HEAD = """# Results
 
 What the paper claims, and what was measured here. Accuracies are those of the averaged weights after the last step, in
-percent; nothing is chosen on the test set. `python benchmarks/page.py` makes this page and those it links to from the
-files in [`benchmarks/results`](../benchmarks/results). All methods side by side are on a [page of their
-own](results/methods.md).
+percent; nothing is chosen on the test set, but for what its page names. `python benchmarks/page.py` makes this page and
+those it links to from the files in [`benchmarks/results`](../benchmarks/results). All methods side by side are on a
+[page of their own](results/methods.md).
 """
 
 RULES = """*n* counts label seeds, paired where two rows are compared; the share is that of the schedule. The interval
