@@ -204,34 +204,49 @@ def _train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
     from normatch.autoconfig import plan
     from normatch.data import Reading
+    from normatch.training.distributed import joined
     from normatch.training.progress import decoding, shown
     from normatch.training.run import Run
-    from normatch.training.train import run_folder, train
+    from normatch.training.train import restarted, run_folder, train
 
     config, given, automatic = _parse_run(TrainOptions, "train", argv)
-    kept = Run(run_folder(config, given.out))
-    finished = given.resume and kept.finished
-    with decoding() as on_decoded, _or_skipped():
-        made = plan(
-            config,
-            given.out,
-            resume=given.resume,
-            minutes=given.minutes,
-            automatic=automatic,
-            # A stored config is repeated as it is.
-            fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
-            reading=Reading(given.cache, on_decoded),
-        )
-    if chosen := made.describe():
-        _say(chosen.rstrip("\n"))
-    config = made.config
-    # A run that is resumed keeps its name.
-    with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
-        reading = Reading(given.cache)
-        run = train(config, given.out, resume=given.resume, progress=progress, corpus=made.corpus, reading=reading)
-    _say("\n".join([f"{'already finished: ' if finished else ''}{run.describe()}", *run.describe_baselines()]))
-    place = shlex.quote(str(run.path))
-    _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
+    with joined(config.device) as world, contextlib.nullcontext() if world.first else _silenced():
+        kept = Run(run_folder(config, given.out))
+        resume = given.resume
+        if not resume and (resume := world.led(lambda: restarted(kept.path))):
+            config = kept.config
+        finished = resume and kept.finished
+        with decoding() as on_decoded, _or_skipped():
+            made = plan(
+                config,
+                given.out,
+                resume=resume,
+                minutes=None if resume and not given.resume else given.minutes,
+                automatic=automatic,
+                # A stored config is repeated as it is.
+                fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
+                reading=Reading(given.cache, on_decoded),
+            )
+        if chosen := made.describe():
+            _say(chosen.rstrip("\n"))
+        config = world.led(lambda: made.config)
+        # A run that is resumed keeps its name.
+        with shown(f"{kept.config.name if resume else config.name} {config.method}") as progress:
+            reading = Reading(given.cache)
+            run = train(config, given.out, resume=resume, progress=progress, corpus=made.corpus, reading=reading)
+        _say("\n".join([f"{'already finished: ' if finished else ''}{run.describe()}", *run.describe_baselines()]))
+        place = shlex.quote(str(run.path))
+        _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Within the block nothing is printed: of several processes, the first speaks to the user."""
+    with contextlib.ExitStack() as stack:
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(contextlib.redirect_stderr(nowhere))
+        yield
 
 
 def _bench(argv: list[str]) -> None:
@@ -239,23 +254,25 @@ def _bench(argv: list[str]) -> None:
     from normatch.autoconfig import Plan, choose
     from normatch.data import Reading
     from normatch.training.bench import bench, describe
+    from normatch.training.distributed import joined
     from normatch.training.progress import Lines, decoding
 
     config, given, automatic = _parse_run(BenchOptions, "bench", argv)
     made = Plan(config)
-    if automatic:
-        # Time the settings that `normatch train` would choose.
-        with decoding() as on_decoded, _or_skipped():
-            made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
-    report = bench(
-        made.config,
-        repeats=given.repeats,
-        seconds=given.seconds,
-        images=given.images,
-        corpus=made.corpus,
-        progress=Lines(f"{config.name} {config.method}"),
-    )
-    _say(jsonlib.dumps(report) if given.json else describe(report))
+    with joined(config.device) as world, contextlib.nullcontext() if world.first else _silenced():
+        if automatic:
+            # Time the settings that `normatch train` would choose.
+            with decoding() as on_decoded, _or_skipped():
+                made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
+        report = bench(
+            world.led(lambda: made.config),
+            repeats=given.repeats,
+            seconds=given.seconds,
+            images=given.images,
+            corpus=made.corpus,
+            progress=Lines(f"{config.name} {config.method}"),
+        )
+        _say(jsonlib.dumps(report) if given.json else describe(report))
 
 
 def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":

@@ -22,8 +22,19 @@ from normatch.errors import UserError, reason, resume_command
 from normatch.files import read_sealed, replacing, write_sealed
 from normatch.flow import NormalizingFlowClassifier
 from normatch.nets import create_backbone
+from normatch.nets.norm import Share
 
-__all__ = ["HeadSpec", "Model", "ModelSpec", "features", "load_model", "logits", "read_spec", "save_model"]
+__all__ = [
+    "HeadSpec",
+    "Model",
+    "ModelSpec",
+    "Splittable",
+    "features",
+    "load_model",
+    "logits",
+    "read_spec",
+    "save_model",
+]
 
 FORMAT = 2
 """Version of the format of ``model.json``: incremented when older versions could not read it."""
@@ -118,12 +129,16 @@ class Model(nn.Module):
         self.backbone = create_backbone(spec.backbone, spec.shape, spec.norm_momentum)
         self.head = spec.head.build(self.backbone.features, len(spec.classes))
         self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
+        self.share: Share | None = None
+        """If set, several processes share each batch: this one takes its part through the backbone."""
 
     def features(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Features (N, D); only the first ``learning`` samples are back-propagated, if given (BackboneSpec.partial)."""
+        if (share := self.share) is not None:
+            x, learning = share.take(x), learning and learning // share.size
         x = self.normalise(x)
         z: Tensor = self.backbone(x) if learning is None else self.backbone(x, learning)
-        return z
+        return z if share is None else share.gather(z)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(x))

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
+from normatch.nets.norm import SyncedBatchNorm, moments, track
+
 __all__ = ["Parts", "each", "join", "normalise", "parts_of"]
 
 Parts = tuple[Tensor, ...]
@@ -48,37 +50,18 @@ def normalise(norm: nn.BatchNorm2d, parts: Parts) -> Parts:
         return each(norm, parts)
     learning, others = parts
     with torch.no_grad():
-        (variance, mean), (variance_2, mean_2) = _moments(learning), _moments(others)
+        (variance, mean), (variance_2, mean_2) = moments(learning, norm), moments(others, norm)
         samples = len(learning) + len(others)
         share = len(learning) / samples
         between = share * (1 - share) * (mean - mean_2).square()
         variance_all = share * variance + (1 - share) * variance_2 + between
         mean_all = share * mean + (1 - share) * mean_2
-        _track(norm, mean_all, variance_all, samples * math.prod(others.shape[2:]))
+        processes = norm.share.size if isinstance(norm, SyncedBatchNorm) else 1
+        track(norm, mean_all, variance_all, processes * samples * math.prod(others.shape[2:]))
         rest = batch_norm(others, mean_all, variance_all, norm.weight, norm.bias, eps=norm.eps)
         deviation = (variance_all + norm.eps).sqrt()
         shift, scale = (mean - mean_all) / deviation, variance.sqrt() / deviation
     weight, bias = norm.weight * scale, norm.bias + norm.weight * shift
+    if isinstance(norm, SyncedBatchNorm):
+        return norm.normalised(learning, weight, bias, 1e-12)[0], rest
     return batch_norm(learning, None, None, weight, bias, training=True, eps=1e-12), rest
-
-
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The variance and mean of each channel, at least in float32."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    if x.device.type == "cpu":
-        # The same as var_mean, which takes 2 to 80 times as long on a CPU; the running averages are not wanted here.
-        unused = x.new_zeros(x.shape[1])
-        mean, variance = torch.batch_norm_update_stats(x, unused, unused, 0.0)
-        return variance, mean
-    return torch.var_mean(x, (0, 2, 3), correction=0)
-
-
-def _track(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> None:
-    """Update the running statistics as torch does, with the unbiased variance of ``count`` numbers a channel."""
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    assert norm.num_batches_tracked is not None
-    assert norm.momentum is not None
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
-    norm.num_batches_tracked.add_(1)

@@ -113,7 +113,8 @@ def compare(loop: Loop, on: str | None, predicted: Labels) -> tuple[list[Score],
 
 def plain_features(loop: Loop, train: Labels, on: str | None, held_out: Labels) -> Iterator[Plain]:
     """The plain features of the training samples at ``train`` and of those held out at ``held_out``."""
-    pools = [loop.pool.subset(train), loop.held_out[on].subset(held_out) if on else loop.pool.subset(held_out)]
+    parts = loop.job.samples.train.view(train), (loop.job.held_out[on] if on else loop.job.samples.train).view(held_out)
+    pools = list(map(loop.pool_of, parts))
     embedded = loop.job.frozen is not None  # the pools have the frozen network's features already
     for name, model in plain_models(loop.job.whole(loop.step.ema.model)).items():
         z, z_held_out = (

@@ -18,6 +18,7 @@ from normatch.device import circumstances, device_of
 from normatch.errors import UserError
 from normatch.nets import create_backbone
 from normatch.text import counted
+from normatch.training.distributed import world
 from normatch.training.job import Job, prepare
 from normatch.training.loop import Loop
 from normatch.training.progress import Progress, quiet
@@ -147,7 +148,7 @@ def _seconds_of(action: Callable[[], object], count: int, runtime: Runtime) -> f
     for _ in range(count):
         action()
     wait()
-    return (time.perf_counter() - start) / count
+    return runtime.world.largest((time.perf_counter() - start) / count)
 
 
 def _parts(step: Step) -> tuple[dict[str, float], list[str]]:
@@ -222,7 +223,7 @@ def embedding_pace(backbone: str, shape: tuple[int, ...], device: torch.device, 
         return time.perf_counter() - start
 
     timed()
-    return batch / min(timed() for _ in range(3))
+    return batch / world().largest(min(timed() for _ in range(3)))
 
 
 def pace(job: Job, seconds: float = 3.0) -> Pace:

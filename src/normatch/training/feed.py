@@ -13,6 +13,7 @@ from torch import Tensor
 
 from normatch.data import Corpus, HostPool, Pool, Stream
 from normatch.errors import UserError
+from normatch.training.distributed import ALONE, Part, World
 
 __all__ = ["SLOTS", "DeviceFeed", "Draw", "HostFeed", "stays_on_host"]
 
@@ -26,12 +27,15 @@ Draw = tuple[Stream, NDArray[np.int64]]
 """A stream of draws, and the positions in the pool of the samples that it draws from."""
 
 
-def stays_on_host(choice: Literal["auto", "device", "host"], corpus: Corpus, device: torch.device) -> bool:
-    """Whether the inputs of ``corpus`` stay in host memory: by ``choice`` or, with auto, if the GPU has too little."""
+def stays_on_host(
+    choice: Literal["auto", "device", "host"], corpus: Corpus, device: torch.device, world: World = ALONE
+) -> bool:
+    """Whether the inputs of ``corpus`` stay in host memory: by ``choice`` or, with auto, if the GPU has too little for
+    this process's part of them."""
     if choice == "host" or device.type != "cuda":
         return choice == "host"
-    size = corpus.train.inputs.nbytes + (0 if corpus.test is None else corpus.test.inputs.nbytes)
-    free = _free_memory(device)
+    size = sum(part.inputs.nbytes for part in corpus.parts.values()) / world.size
+    free = world.least(_free_memory(device))
     if choice == "device" and size > free:
         raise UserError(
             f"pool is 'device', but the images take {size / 1e9:.1f} GB and the GPU has {free / 1e9:.1f} free: "
@@ -49,7 +53,7 @@ def _free_memory(device: torch.device) -> int:
 class DeviceFeed:
     """Gathers the inputs of each step from a pool on the device, inside the step."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool | Part) -> None:
         self._pool = pool
 
     def prepare(self, step: int) -> None:
@@ -74,12 +78,18 @@ class HostFeed:
     the host.
     """
 
-    def __init__(self, pool: HostPool, draws: Sequence[Draw]) -> None:
-        self._inputs = pool.inputs
+    def __init__(self, pool: HostPool | Part, draws: Sequence[Draw]) -> None:
+        self._part = pool if isinstance(pool, Part) else None
+        if isinstance(pool, Part):
+            # Of samples that other processes hold, this one reads none: see Part.gather.
+            draws = [(stream, pool.rows[samples]) for stream, samples in draws]
+        held = pool.own if isinstance(pool, Part) else pool
+        assert isinstance(held, HostPool)
+        self._inputs = held.inputs
         # Copies, because a stream caches recent orders and the caller's thread uses its streams at other steps.
         self._draws = [(copy.copy(stream), samples) for stream, samples in draws]
-        shape = (SLOTS, sum(stream.batch for stream, _ in draws), *pool.inputs.array.shape[1:])
-        self._host = torch.from_numpy(np.zeros(shape, pool.inputs.array.dtype))
+        shape = (SLOTS, sum(stream.batch for stream, _ in draws), *held.inputs.array.shape[1:])
+        self._host = torch.from_numpy(np.zeros(shape, held.inputs.array.dtype))
         self._staging = torch.empty_like(self._host[0], device=pool.device)
         self._copies: torch.cuda.Stream | None = None
         if pool.device.type == "cuda":
@@ -121,7 +131,10 @@ class HostFeed:
         drawn = [samples[stream.rows(step, 1)[0].numpy()] for stream, samples in self._draws]
         if self._copies is not None:
             self._copied[slot].synchronize()  # the slot's previous copy may still be reading it
-        self._inputs.take(np.concatenate(drawn), self._host[slot].numpy())
+        rows = np.concatenate(drawn)
+        self._inputs.take(rows.clip(0), self._host[slot].numpy())
+        if self._part is not None:
+            self._host[slot, rows < 0] = 0
         if self._copies is not None:
             with torch.cuda.stream(self._copies):
                 self._copies.wait_event(self._moved[slot])
@@ -129,7 +142,8 @@ class HostFeed:
                 self._copied[slot].record(self._copies)
 
     def images(self, *positions: Tensor) -> tuple[Tensor, ...]:
-        parts = self._staging.split([len(at) for at in positions])
+        inputs = self._staging if self._part is None else self._part.world.total(self._staging.clone())
+        parts = inputs.split([len(at) for at in positions])
         # Copied, since staging is overwritten; in the layout of DeviceFeed, since the layout affects the last bits.
         return tuple(
             (part.permute(0, 3, 1, 2) if part.ndim == 4 else part).clone(memory_format=torch.contiguous_format)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normatch.augment import Views, check_view
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.dataset import pieces
 from normatch.data.images import DEFAULT, SIZES
 from normatch.errors import UserError
@@ -49,6 +49,16 @@ class Job:
     """The model from images on, if its backbone is frozen; ``method`` has the one of features."""
     bank: Bank | None = None
     """Features of the views of each training image, if there are any."""
+
+    @property
+    def held_out(self) -> dict[str, Dataset]:
+        """Held-out samples whose class is known, by name ("test", "validation")."""
+        parts, test = {}, self.samples.test
+        if test is not None and len(known := np.flatnonzero(test.labels != UNKNOWN)):
+            parts["test"] = test if len(known) == len(test) else test.view(known)
+        if len(self.split.validation):
+            parts["validation"] = self.samples.train.view(self.split.validation)
+        return parts
 
     @property
     def backbone(self) -> str:
@@ -154,6 +164,7 @@ def prepare(
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     """
     runtime = Runtime.of(config)
+    runtime.world.must_share(config)
     everything = corpus or open_corpus(config, reading)
     corpus = with_test_set(config, everything, begun)
     if begun is None:
@@ -169,7 +180,7 @@ def prepare(
         runtime = runtime.with_threads(math.inf)  # most of the work is to embed, for which all cores count
         frozen = _frozen_model(config, corpus.train).to(runtime.device)
         samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
-    on_host = bank is None and stays_on_host(config.pool, samples, runtime.device)
+    on_host = bank is None and stays_on_host(config.pool, samples, runtime.device, runtime.world)
     mean, std = _statistics(samples.train)
     backbone = "mlp" if config.freeze else config.backbone
     if backbone == "auto":

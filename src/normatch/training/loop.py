@@ -1,21 +1,24 @@
 """The training loop: steps, with evaluations, records, warnings and checkpoints when due."""
 
 import contextlib
+import copy
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from normatch.data import UNKNOWN, HostPool, Pool
+from normatch.data import Dataset, HostPool, Pool
 from normatch.errors import UserError
 from normatch.methods import Embedding, Method
-from normatch.nets.model import features, logits
+from normatch.nets.model import Model, Splittable, features, logits
 from normatch.seeding import derive, sample
 from normatch.training import checkpoint
-from normatch.training.bank import BankPool
+from normatch.training.bank import Bank, BankPool
 from normatch.training.diagnostics import NOT_FINITE, Case, Diagnosis
+from normatch.training.distributed import Part, PoolOf
 from normatch.training.job import Job
 from normatch.training.metrics import Record
 from normatch.training.progress import Progress, quiet
@@ -23,6 +26,8 @@ from normatch.training.run import RunRecorder
 from normatch.training.step import Step
 
 __all__ = ["Loop"]
+
+Samples = Pool | HostPool | Part
 
 LABELLED_SAMPLE = 256
 """Number of labelled samples, drawn by the run's seed, whose accuracy shows whether a run fits its labels at all."""
@@ -34,27 +39,34 @@ class Loop:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.config = job.config
-        pool_of = HostPool if job.on_host else Pool
-        train, device = job.samples.train, job.runtime.device
-        self.pool = pool_of(train, device) if job.bank is None else BankPool(train, job.bank, device)
+        self.world = job.runtime.world
+        train, bank = job.samples.train, job.bank
+        self.pool = self._shared(train, lambda part, own: self.pool_of(part, None if bank is None else bank[own]))
         self.step = Step(job.method, job.config, job.runtime, job.views, self.pool, job.split)
         self.diagnosis = Diagnosis(Case.of(job))
         self.seconds = 0.0
         """Training time up to the newest record, over all starts of the run."""
         labelled = job.split.labelled
         self._fitted = self.pool.subset(labelled[sample(len(labelled), LABELLED_SAMPLE, job.config.seed, "fitted")])
-        self.held_out: dict[str, Pool | HostPool] = {}
-        """Held-out samples whose class is known, by name ("test", "validation")."""
-        self.test: Pool | HostPool | None = None
-        """The whole test set, of which some classes may not be known."""
         test = job.samples.test
-        if test is not None:
-            self.test = pool_of(test, job.runtime.device)
-            known = np.flatnonzero(test.labels != UNKNOWN)
-            if len(known):
-                self.held_out["test"] = self.test if len(known) == len(test) else self.test.subset(known)
-        if len(job.split.validation):
-            self.held_out["validation"] = self.pool.subset(job.split.validation)
+        self.test = None if test is None else self._shared(test)
+        """The whole test set, of which some classes may not be known."""
+        self.held_out: dict[str, Samples] = {}
+        """Held-out samples whose class is known, by name ("test", "validation")."""
+        for name, part in job.held_out.items():
+            self.held_out[name] = self.test if part is test and self.test is not None else self._shared(part)
+
+    def pool_of(self, dataset: Dataset, bank: Bank | None = None) -> Pool | HostPool:
+        """The data set where the run keeps its inputs, on the device or on the host."""
+        device = self.job.runtime.device
+        if bank is not None:
+            return BankPool(dataset, bank, device)
+        return (HostPool if self.job.on_host else Pool)(dataset, device)
+
+    def _shared(self, dataset: Dataset, pool_of: PoolOf | None = None) -> Samples:
+        """A pool of the data set, of which each of several processes holds a part."""
+        make = pool_of or (lambda part, own: self.pool_of(part))
+        return make(dataset, slice(None)) if self.world.size == 1 else Part(make, dataset, self.world)
 
     def run(self, progress: Progress = quiet, folder: Path | None = None, stop: threading.Event | None = None) -> None:
         """Train to the last step, with records and checkpoints in the run's ``folder``, or without if it is None.
@@ -96,11 +108,12 @@ class Loop:
                         recorder.write(step.done, Record(seconds=self.seconds) | record)
                     progress(step.done, config.steps, record)
                     self._diagnose(record, recorder, progress)
-                stopped = stop is not None and stop.is_set() and step.done < config.steps
+                stopped = stop is not None and step.done < config.steps and self._stops(stop)
                 if stopped or self._due(config.checkpoint_every):
                     if not _finite(step.method):
                         # The loss would show non-finite weights only one step later, and running statistics never.
                         self._diagnose({"loss": None}, recorder, progress)
+                    self.world.copy_first(step.state().values())
                     if writer is not None:
                         writer.save(step.done, step.state())
                 if stopped:
@@ -110,6 +123,12 @@ class Loop:
         """Call the method's hook; what it draws is a function of the seed and the epoch, as each step's draws are."""
         self.step.runtime.seed(derive(self.config.seed, "epoch", epoch))
         self.step.method.begin_epoch(epoch, self._embed)
+
+    def _stops(self, stop: threading.Event) -> bool:
+        """Whether the present step is the last, in all processes. A GPU's host runs ahead, and several wait for each
+        other only where each waits for its GPU anyway."""
+        asked = self.world.size == 1 or not self.step.runtime.on_gpu or self._due(self.config.log_every)
+        return asked and self.world.any(stop.is_set())
 
     def _due(self, every: int | None) -> bool:
         """Whether something is due after this step: every ``every`` steps (None: once an epoch), and after the last."""
@@ -122,11 +141,19 @@ class Loop:
         """
         record: Record = {}
         for name, samples in {**self.held_out, "labelled": self._fitted}.items():
-            z = logits(self.step.ema.model, samples.inputs)
+            z = self.apply(logits, samples)
             if not z.isfinite().all():
                 return {"loss": None}
             record[f"{name}/accuracy"] = (z.argmax(1) == samples.labels).double().mean().item()
         return record
+
+    def apply(self, function: Callable[[Model, Splittable], Tensor], samples: Samples) -> Tensor:
+        """``function``, such as logits, of the averaged weights and all samples; each process has its part to do."""
+        model = copy.copy(self.step.ema.model)
+        model.share = None
+        if isinstance(samples, Part):
+            return samples.of_all(function(model, samples.own.inputs))
+        return function(model, samples.inputs)
 
     def _diagnose(self, record: Record, recorder: RunRecorder | None, progress: Progress) -> None:
         """Report new alarms; non-finite values end the run before a checkpoint stores them."""
@@ -140,7 +167,7 @@ class Loop:
 
     def _embed(self) -> Embedding:
         labelled, unlabelled = (self.pool.subset(at) for at in (self.job.split.labelled, self.job.split.unlabelled))
-        z, z_unlabelled = (features(self.step.ema.model, pool.inputs) for pool in (labelled, unlabelled))
+        z, z_unlabelled = (self.apply(features, pool) for pool in (labelled, unlabelled))
         return Embedding(z, labelled.labels, z_unlabelled)
 
 

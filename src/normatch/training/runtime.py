@@ -19,6 +19,7 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.text import counted
+from normatch.training.distributed import ALONE, World, world
 
 __all__ = ["Runtime", "capture", "compiling"]
 
@@ -53,6 +54,8 @@ class Runtime:
     """Why steps are not captured on this GPU although the config allows it; else None."""
     threads: int | None = None
     """Threads on a CPU; None leaves them as they are."""
+    world: World = ALONE
+    """The processes that train together."""
 
     @classmethod
     def of(cls, config: Config) -> "Runtime":
@@ -66,7 +69,7 @@ class Runtime:
             raise UserError(f"compile is 'on', but {because}: choose 'auto' or 'off'")
         capture = config.compile != "off" and because is None
         eager_because = because if on_gpu and config.compile != "off" else None
-        return cls(device, bfloat16, capture, config.deterministic, eager_because, config.threads)
+        return cls(device, bfloat16, capture, config.deterministic, eager_because, config.threads, world())
 
     @property
     def on_gpu(self) -> bool:
@@ -78,7 +81,8 @@ class Runtime:
         cpu = f"CPU{'' if vectors == 'DEFAULT' else f' with {vectors}'}"
         threads = counted(self.threads or torch.get_num_threads(), "thread")
         name = torch.cuda.get_device_name() if self.on_gpu else f"{cpu}, {threads}"
-        return f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
+        described = f"{name}, {'bfloat16' if self.bfloat16 else 'float32'}{', captured' if self.capture else ''}"
+        return described if self.world.size == 1 else f"{described}, {self.world.size} processes with plain layers"
 
     @property
     def generator(self) -> torch.Generator:

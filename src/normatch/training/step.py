@@ -17,6 +17,7 @@ from normatch.data import HostPool, Pool, Split, Stream
 from normatch.errors import UserError
 from normatch.methods import Batch, Method
 from normatch.seeding import derive
+from normatch.training.distributed import Part
 from normatch.training.ema import EMA
 from normatch.training.feed import DeviceFeed, HostFeed
 from normatch.training.metrics import Measured, Meter, measure, step_means, total_loss
@@ -37,8 +38,9 @@ class Step:
     """Calling it trains for one step. ``done`` is the number of steps done."""
 
     def __init__(
-        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool, split: Split
+        self, method: Method, config: Config, runtime: Runtime, views: Views, pool: Pool | HostPool | Part, split: Split
     ) -> None:
+        runtime.world.share(method.model)
         self.method = method
         self.ema = EMA(method, config.ema, config.ema_ramp)
         names = {id(p): name for name, p in method.named_parameters()}
@@ -57,7 +59,11 @@ class Step:
             unlabelled = Stream(len(split.unlabelled), config.batch * config.ratio, config.seed, "unlabelled")
             self._streams.append(unlabelled)
         draws = list(zip(self._streams, (split.labelled, split.unlabelled), strict=False))
-        self.feed = HostFeed(pool, draws) if isinstance(pool, HostPool) else DeviceFeed(pool)
+        self.feed: HostFeed | DeviceFeed
+        if isinstance(pool, HostPool) or (isinstance(pool, Part) and isinstance(pool.own, HostPool)):
+            self.feed = HostFeed(pool, draws)
+        else:
+            self.feed = DeviceFeed(pool)
         self._plans = [torch.zeros(PLAN, s.batch, dtype=torch.int64, device=runtime.device) for s in self._streams]
         self._planned: int | None = None
         self._drawn: dict[int, list[Tensor]] = {}
@@ -96,6 +102,7 @@ class Step:
         if self.method.teacher_trains:
             self.ema.model.eval()
         loss.backward()
+        self.runtime.world.average_gradients(p for group in self.optimisers.groups for p in group.params)
         self.optimisers.step(self._step)
         self.ema.update(self._step)
         self.meter.add(measured)

@@ -1,6 +1,7 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
 import os
+import platform
 import shutil
 import signal
 import threading
@@ -25,16 +26,20 @@ from normatch.metrics import averages, trusted_temperature
 from normatch.nets.model import logits, save_model
 from normatch.training import checkpoint
 from normatch.training.baselines import BASELINE, Score, compare
+from normatch.training.distributed import World, joined, on_loss
 from normatch.training.job import Job, open_corpus, prepare
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
 from normatch.training.run import SCORES, Run, write_warnings
 
-__all__ = ["REPETITION", "run_folder", "train"]
+__all__ = ["REPETITION", "restarted", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
+
+LAUNCH = ".launch"
+"""The file, in a run's folder, that names the call of torchrun that began the run."""
 
 REPETITION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which repetitions of one experiment may differ: also the labels drawn, and how often a run logs."""
@@ -63,15 +68,25 @@ def train(
     command that continues.
     """
     must_be_config(config)
-    path = run_folder(config, out)
-    if not resume:
-        Run.must_be_new(path)
+    with joined(config.device) as world:
+        shown = progress if world.first else quiet
+        return _trained(config, run_folder(config, out), resume, shown, corpus, reading, world)
+
+
+def _trained(
+    config: Config, path: Path, resume: bool, progress: Progress, corpus: Corpus | None, reading: Reading, world: World
+) -> Run:
+    if not resume and not world.led(lambda: restarted(path)):
+        world.led(lambda: Run.must_be_new(path))
         job = prepare(config, corpus or open_corpus(config, reading), reading=reading, progress=progress)
         # Not earlier: a message about data that is not found quotes it as it was given.
         made = {"backbone": job.backbone, "threads": job.runtime.threads}
         stored = _with_absolute_paths(config).replace(**made)
-        run = Run.create(path, stored, job.split, job.corpus)
-        with run.alone():
+        run = world.led(lambda: _created(path, stored, job))
+        if not world.first:
+            _must_match(run, stored)
+            run.must_be_its_data(job.corpus)
+        with _alone(run, world):
             _train(run, job, None, progress, new=True)
         return run
     run = Run.open(path)
@@ -82,8 +97,8 @@ def train(
         config = config.replace(threads=run.config.threads)
     _must_match(run, config)
     if not run.finished:
-        with run.alone():
-            for part in path.glob(PARTS):
+        with _alone(run, world):
+            for part in path.glob(PARTS) if world.first else ():
                 part.unlink()
             saved = checkpoint.load_latest(path / "checkpoint")
             corpus = corpus or open_corpus(config, reading)
@@ -91,6 +106,37 @@ def train(
             job = prepare(config, corpus, begun=run, pretrained=untrained, reading=reading, progress=progress)
             _train(run, job, saved, progress, new=False)
     return run
+
+
+def _created(path: Path, config: Config, job: Job) -> Run:
+    run = Run.create(path, config, job.split, job.corpus)
+    if launch := _launch():
+        (path / LAUNCH).write_text(launch, encoding="utf-8")
+    return run
+
+
+@contextmanager
+def _alone(run: Run, world: World) -> Iterator[None]:
+    """Hold the lock of the run, in the first process for all."""
+    with ExitStack() as held:
+        world.led(lambda: held.enter_context(run.alone()))
+        on_loss(f"continue with {resume_command(run.path)}")
+        yield
+
+
+def restarted(path: Path) -> bool:
+    """Whether torchrun has restarted its processes (``--max-restarts``) since one of them began the run at ``path``,
+    which then is to be continued."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) < 1 or not (path / LAUNCH).is_file():
+        return False
+    return (path / LAUNCH).read_text(encoding="utf-8") == _launch()
+
+
+def _launch() -> str:
+    """What tells one call of torchrun from another: the run's id, the machine, and torchrun's own process."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ""
+    return f"{os.environ['TORCHELASTIC_RUN_ID']} {platform.node()} {os.getppid()}"
 
 
 def run_folder(config: Config, out: Path | str | None) -> Path:
@@ -120,6 +166,7 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
     the next attempt.
     """
     loop = None
+    world = job.runtime.world
     with ExitStack() as signals:
         stop = signals.enter_context(_stopped_by_signals(run))  # before the scope, which imports for a second or two
         with job.runtime.scope():
@@ -129,14 +176,17 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                     done, state = saved
                     job.must_continue(state)
                     loop.step.load(state, done)
-                records = run.metrics_until(loop.step.done)
+                done = loop.step.done
+                records = world.led(lambda: run.metrics_until(done))
                 loop.seconds = max((record["seconds"] for record in records), default=0.0)
                 for record in records:
                     loop.diagnosis.see(record["step"], record)
-                loop.run(progress, run.path, stop)
+                loop.run(progress, run.path if world.first else None, stop)
             except Exception as error:
                 if new and (loop is None or not loop.step.done):
-                    shutil.rmtree(run.path, ignore_errors=True)
+                    on_loss("start it again")
+                    if world.first:
+                        shutil.rmtree(run.path, ignore_errors=True)
                 if (remedy := _remedy(error, job.config)) is not None:
                     raise UserError(remedy) from error
                 raise
@@ -197,19 +247,23 @@ def _must_match(run: Run, config: Config) -> None:
 
 def _finish(run: Run, loop: Loop, progress: Progress) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
+    found = {name: loop.apply(logits, samples) for name, samples in loop.held_out.items() if name != "test"}
+    of_test = None if loop.test is None else loop.apply(logits, loop.test)
+    loop.world.led(lambda: _write(run, loop, found, of_test, progress))
+
+
+def _write(run: Run, loop: Loop, found: dict[str, Tensor], of_test: Tensor | None, progress: Progress) -> None:
+    """``found`` has the logits of the held-out samples but those of the test set, ``of_test`` (N, K)."""
     corpus, labelled, model = loop.job.corpus, loop.job.split.labelled, loop.step.ema.model
     on = next(iter(loop.held_out), None)
-    found: dict[str, Tensor] = {}
     temperature = None
     if (validation := loop.held_out.get("validation")) is not None:
-        found["validation"] = z = logits(model, validation.inputs)
         # Never fitted on the test set.
-        temperature = trusted_temperature(z.cpu().numpy(), validation.labels.cpu().numpy())
+        temperature = trusted_temperature(found["validation"].cpu().numpy(), validation.labels.cpu().numpy())
     save_model(loop.job.whole(model), run.path, temperature)
-    if loop.test is not None and corpus.test is not None:
-        z = logits(model, loop.test.inputs)
-        found["test"] = z[loop.test.labels != UNKNOWN]
-        write_predictions(run.path / PREDICTIONS, corpus.test, z.softmax(1).cpu())
+    if of_test is not None and loop.test is not None and corpus.test is not None:
+        found["test"] = of_test[loop.test.labels != UNKNOWN]
+        write_predictions(run.path / PREDICTIONS, corpus.test, of_test.softmax(1).cpu())
     scores: dict[str, float | None] = dict.fromkeys(SCORES)
     if on is not None:
         scores |= averages(loop.held_out[on].labels.cpu().numpy(), found[on].argmax(1).cpu().numpy())
@@ -228,6 +282,7 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "hardware": loop.step.runtime.describe(),
+        "processes": loop.world.size,
         **stamp(),
     }
     write_json(run.path / "result.json", result)

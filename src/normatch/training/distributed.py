@@ -1,0 +1,420 @@
+"""Training by several processes, which torchrun starts: each takes its share of every batch through the backbone.
+
+All processes draw the same batch and the same views, and compute heads, losses and a method's state on all of it, from
+features that they exchange. So whatever a method keeps between steps is that of one process, and it need not know of
+others. Only the backbone, the heavy part, sees a share; so does each process's memory of the images.
+"""
+
+import copy
+import datetime
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from normatch.config import Config
+from normatch.data import Dataset, HostPool, Pool
+from normatch.data.pool import Indices
+from normatch.device import device_of
+from normatch.errors import RESUME, UserError
+from normatch.nets.model import Model
+from normatch.nets.norm import synchronise
+
+__all__ = ["ALONE", "Part", "PoolOf", "World", "joined", "on_loss", "world"]
+
+T = TypeVar("T")
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""The variables by which torchrun tells a process its place."""
+
+BEAT, SILENCE, BROKEN = 0.5, 15.0, 3.0
+"""Seconds between signs of life; without one, after which a process counts as ended; the same once a connection has
+broken."""
+
+FOREVER = datetime.timedelta(days=20)
+"""The first process may work alone for long, as others wait for it: whether it lives is known by its signs of life."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together: number ``rank`` of ``size``. It is the share of a batch (see
+    :class:`normatch.nets.norm.Share`): the samples ``rank``, ``rank + size``, and so on."""
+
+    rank: int = 0
+    size: int = 1
+    joined: bool = False
+    """Whether torch.distributed connects the processes, perhaps only this one."""
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that writes files and speaks to the user."""
+        return self.rank == 0
+
+    def must_share(self, config: Config) -> None:
+        """Raise UserError unless a batch can be shared evenly."""
+        if rest := config.batch % self.size:
+            less = config.batch - rest
+            raise UserError(
+                f"batch is {config.batch}, which {self.size} processes cannot share evenly: give --batch "
+                f"{f'{less} or ' if less else ''}{less + self.size}"
+            )
+
+    def share(self, model: Model) -> None:
+        """Let the model take this process's samples through its backbone; by itself, it takes all."""
+        if self.size > 1:
+            model.share = self
+            synchronise(model.backbone, self)
+
+    def take(self, x: Tensor) -> Tensor:
+        return _apply(_Take, x, self.rank, self.size)
+
+    def gather(self, z: Tensor) -> Tensor:
+        return _apply(_Gather, z, self.rank, self.size)
+
+    def each(self, x: Tensor) -> Tensor:
+        return _apply(_Each, x, self.rank, self.size)
+
+    def average_gradients(self, params: Iterable[nn.Parameter]) -> None:
+        """The mean over the processes of each gradient. Of heads all have the same, unless rounded differently: so the
+        copies never drift apart. Of the backbone each has its share, ``size`` times: see :class:`_Gather`."""
+        if not self.joined:
+            return
+        gradients = [p.grad for p in params if p.grad is not None]
+        flat = torch.cat([g.reshape(-1) for g in gradients])
+        dist.all_reduce(flat)
+        if self.size > 1:
+            flat /= self.size
+        parts = flat.split([g.numel() for g in gradients])
+        torch._foreach_copy_(gradients, [part.view(g.shape) for part, g in zip(parts, gradients, strict=True)])
+
+    def copy_first(self, tensors: Iterable[Tensor]) -> None:
+        """Give all processes the tensors of the first, in place: where rounding depends on luck, as on a GPU, what
+        methods keep could drift apart."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, 0)
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum over the processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(x)
+        return x
+
+    def any(self, flag: bool) -> bool:
+        """Whether ``flag`` holds in any process."""
+        return self.largest(float(flag)) > 0
+
+    def least(self, value: float) -> float:
+        """The least ``value`` of all processes, such as the free memory of their GPUs."""
+        return -self.largest(-value)
+
+    def largest(self, value: float) -> float:
+        """The largest ``value`` of all processes, such as the time of the slowest."""
+        if self.size == 1:
+            return value
+        found = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return float(found)
+
+    def led(self, action: Callable[[], T]) -> T:
+        """What ``action`` returns in the first process, which alone calls it; all raise its UserError."""
+        if self.size == 1:
+            return action()
+        answer: list[Any] = [None, None]
+        if self.first:
+            try:
+                answer[0] = action()
+            except UserError as error:
+                answer[1] = str(error)
+        dist.broadcast_object_list(answer, 0, device=torch.device("cpu"))
+        if answer[1] is not None:
+            raise UserError(answer[1])
+        found: T = answer[0]
+        return found
+
+
+ALONE = World()
+
+# What the model does with a batch. Tensors that all processes have, such as features and losses, have their true
+# gradients; those of a share, `size` times theirs, so that the mean over processes is the gradient of a parameter.
+# The two communicating operators are opaque to torch's compiler, which neither moves nor repeats them.
+
+_gather_into = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name until torch 2.12
+
+
+@torch.library.custom_op("normatch::all_gather", mutates_args=())
+def _all_gather(x: Tensor, size: int) -> Tensor:
+    out = x.new_empty(size * x.numel())
+    _gather_into(out, x.reshape(-1))
+    return out.view(size, *x.shape)
+
+
+@torch.library.custom_op("normatch::all_reduce", mutates_args=())
+def _all_reduce(x: Tensor) -> Tensor:
+    out = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(out)
+    return out
+
+
+@_all_gather.register_fake
+def _(x: Tensor, size: int) -> Tensor:
+    return x.new_empty(size, *x.shape)
+
+
+@_all_reduce.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _apply(function: Any, x: Tensor, rank: int, size: int) -> Tensor:
+    found: Tensor = function.apply(x, rank, size)
+    return found
+
+
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.rank, ctx.size = inputs
+
+
+class _Take(_Function):
+    @staticmethod
+    def forward(x: Tensor, rank: int, size: int) -> Tensor:
+        return x[rank::size].clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return _apply(_Gather, g, ctx.rank, ctx.size) / ctx.size, None, None
+
+
+class _Gather(_Function):
+    @staticmethod
+    def forward(z: Tensor, rank: int, size: int) -> Tensor:
+        everyone: Tensor = _all_gather(z, size)
+        return everyone.transpose(0, 1).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return _apply(_Take, g, ctx.rank, ctx.size) * ctx.size, None, None
+
+
+class _Each(_Function):
+    @staticmethod
+    def forward(x: Tensor, rank: int, size: int) -> Tensor:
+        everyone: Tensor = _all_gather(x, size)
+        return everyone
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return _apply(_Sum, g, ctx.rank, ctx.size)[ctx.rank], None, None
+
+
+class _Sum(_Function):
+    @staticmethod
+    def forward(x: Tensor, rank: int, size: int) -> Tensor:
+        total: Tensor = _all_reduce(x)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return _apply(_Sum, g, ctx.rank, ctx.size), None, None
+
+
+PoolOf = Callable[[Dataset, slice], Pool | HostPool]
+"""Makes a pool of a part of a data set, given the rows that it is."""
+
+
+class Part:
+    """A pool of which each process holds every size-th sample; ``labels`` (N,) are those of all."""
+
+    def __init__(self, pool_of: PoolOf, dataset: Dataset, world: World) -> None:
+        self.world = world
+        own = slice(world.rank, None, world.size)
+        self.own = pool_of(dataset.view(np.arange(len(dataset))[own]), own)
+        """The samples of this process."""
+        self.labels = torch.from_numpy(dataset.labels.copy()).to(self.own.device)
+        self._row = torch.full_like(self.labels, -1)
+        self._row[own] = torch.arange(len(self.own), device=self.own.device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def device(self) -> torch.device:
+        return self.labels.device
+
+    def gather(self, index: Tensor) -> Tensor:
+        """The inputs at the positions ``index`` (B,), in all processes: a sum of which all but one have zeros."""
+        assert isinstance(self.own, Pool)
+        row = self._row[index]
+        inputs = self.own.gather(row.clamp_min(0))
+        inputs = inputs.masked_fill((row < 0).view(-1, *[1] * (inputs.ndim - 1)), 0)
+        return self.world.total(inputs)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """(N,) the row of each sample in ``own``; −1 of those of other processes."""
+        rows: NDArray[np.int64] = self._row.cpu().numpy()
+        return rows
+
+    def subset(self, indices: Indices) -> "Part":
+        """A pool of the samples at ``indices``, in that order."""
+        index = torch.as_tensor(indices, dtype=torch.int64).to(self.device)
+        part, row = copy.copy(self), self._row[index]
+        own = row >= 0
+        part.own, part.labels = self.own.subset(row[own]), self.labels[index]
+        part._row = torch.where(own, own.cumsum(0) - 1, -1)
+        return part
+
+    def of_all(self, own: Tensor) -> Tensor:
+        """(N, …) for all samples, in order, from what each process has of its own."""
+        found = own.new_zeros(len(self), *own.shape[1:])
+        found[self._row >= 0] = own
+        return self.world.total(found)
+
+
+# The processes together
+
+
+_world = ALONE
+_watch: "_Watch | None" = None
+
+
+def world() -> World:
+    """This process's world: by itself, unless within :func:`joined`."""
+    return _world
+
+
+def on_loss(remedy: str) -> None:
+    """What to tell the user to do if another process ends."""
+    if _watch is not None:
+        _watch.remedy = remedy
+
+
+@contextmanager
+def joined(device: str) -> Iterator[World]:
+    """Connect with the other processes of torchrun, if it started this one, while the block runs.
+
+    ``device`` is that of the config; each process of a machine gets a GPU of its own. An error that all have is raised
+    by one: others exit. If a process ends, the others stop with KeyboardInterrupt.
+    """
+    global _world, _watch
+    if _world.joined or any(name not in os.environ for name in TORCHRUN):
+        yield _world
+        return
+    rank, size, local = (int(os.environ[name]) for name in TORCHRUN[:3])
+    backend = "gloo"
+    if device_of(device).type == "cuda":
+        if local >= (gpus := torch.cuda.device_count()):
+            raise UserError(
+                f"process {rank} is number {local} of its machine, which has {gpus} GPUs: lower --nproc-per-node"
+            )
+        torch.cuda.set_device(local)
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, store=_store(FOREVER), rank=rank, world_size=size, timeout=FOREVER)
+    _world, _watch = World(rank, size, True), _Watch(rank, size)
+    watch = _watch
+    try:
+        yield _world
+        watch.leaving = True
+        _world.any(False)  # wait for all: the first process may be the one that keeps the store
+    except UserError as error:
+        watch.say(str(error), 2)
+        raise
+    except KeyboardInterrupt as stop:
+        watch.say(str(stop), RESUME if str(stop) else 1)
+        raise
+    except Exception as error:
+        if (lost := watch.lost(error)) is None:
+            raise
+        watch.say(lost, RESUME)
+        raise KeyboardInterrupt(lost) from error
+    finally:
+        _world, _watch = ALONE, None
+        dist.destroy_process_group()  # if it waits for a process that has ended, the watch ends this one
+        watch.leaving = True
+
+
+def _store(timeout: datetime.timedelta) -> dist.Store:
+    """torchrun's store, without what an earlier attempt left: on one machine, each has the same store."""
+    store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if os.environ.get("GROUP_WORLD_SIZE") == "1" else "0"
+    return dist.PrefixStore(f"normatch/{attempt}", store)
+
+
+class _Watch:
+    """A thread that gives signs of life, and ends this process if another gives none: it might wait for ever."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.remedy = "start it again"
+        self.leaving = False
+        self._rank, self._size = rank, size
+        self._store = _store(datetime.timedelta(seconds=SILENCE))  # of its own: a store serves one thread at a time
+        self._keys = [f"alive/{other}" for other in range(size)]
+        self._heard = [time.monotonic()] * size
+        self._store.set(self._keys[rank], "0")
+        dist.all_reduce(torch.zeros(1))  # wait for all
+        if size > 1:
+            for work in (self._listen, self._judge):
+                threading.Thread(target=work, daemon=True).start()
+
+    def _listen(self) -> None:
+        before, beat = [b""] * self._size, 0
+        while not self.leaving:
+            with suppress(dist.DistError):  # the store may have gone with the process, or the machine, that kept it
+                self._store.set(self._keys[self._rank], str(beat := beat + 1))
+                beats = self._store.multi_get(self._keys)
+                now = time.monotonic()
+                changed = [new != old for new, old in zip(beats, before, strict=True)]
+                self._heard = [now if new else heard for new, heard in zip(changed, self._heard, strict=True)]
+                before = beats
+            time.sleep(BEAT)
+
+    def _judge(self) -> None:
+        # Apart, since the other thread may wait for the store.
+        while not self.leaving:
+            if (lost := self._silent(SILENCE)) is not None:
+                time.sleep(BROKEN)  # the main thread may have noticed as well, and knows how to end
+                if not self.leaving:
+                    print(f"normatch: stopped; {lost}", file=sys.__stderr__, flush=True)
+                    os._exit(RESUME)
+            time.sleep(BEAT)
+
+    def _silent(self, seconds: float) -> str | None:
+        """What to say of the process that has been silent for longest, if for so long."""
+        now = time.monotonic()
+        silence = [0.0 if other == self._rank else now - heard for other, heard in enumerate(self._heard)]
+        longest = max(silence)
+        if longest < seconds:
+            return None
+        return f"process {silence.index(longest)} of {self._size} has ended; {self.remedy}"
+
+    def lost(self, error: Exception) -> str | None:
+        """What to say of the process whose end is the reason for an error; None if it has another."""
+        text, until = str(error).lower(), time.monotonic() + SILENCE
+        broken = isinstance(error, dist.DistError) or "gloo" in text or "nccl" in text
+        if broken and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # by torchrun, which has noticed too: let this one end
+        while broken and time.monotonic() < until:
+            if (lost := self._silent(BROKEN)) is not None:
+                return lost
+            time.sleep(BEAT / 5)
+        return None
+
+    def say(self, text: str, code: int) -> None:
+        """Exit with ``code`` if another process says the same already."""
+        key = f"said/{hashlib.sha256(text.encode()).hexdigest()}"
+        with suppress(dist.DistError):  # the store has gone
+            if int(self._store.add(key, 1)) > 1:
+                raise SystemExit(code)
