@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from normatch.errors import UserError
-from normatch.nets.backbone import Backbone
 
 __all__ = ["Moments", "Share", "SyncedBatchNorm", "moments", "synchronise", "track"]
 
@@ -72,10 +71,9 @@ class _Synced2d(SyncedBatchNorm, nn.BatchNorm2d):
 SYNCED: dict[type[nn.Module], type[SyncedBatchNorm]] = {nn.BatchNorm1d: _Synced1d, nn.BatchNorm2d: _Synced2d}
 
 
-def synchronise(backbone: Backbone, share: Share) -> None:
-    """Let all batch norms of the backbone use the statistics of all processes' samples."""
-    backbone.plain = True  # the fused kernels sum up the statistics of their own samples
-    for name, module in backbone.named_modules():
+def synchronise(network: nn.Module, share: Share) -> None:
+    """Let all batch norms of the network use the statistics of all processes' samples."""
+    for name, module in network.named_modules():
         if kind := SYNCED.get(type(module)):
             module.__class__ = kind  # as torch's parametrisations do: the tensors, and references to them, stay
             module.share = share

@@ -75,6 +75,7 @@ class World:
         """Let the model take this process's samples through its backbone; by itself, it takes all."""
         if self.size > 1:
             model.share = self
+            model.backbone.plain = True  # the fused kernels sum up the statistics of their own samples
             synchronise(model.backbone, self)
 
     def take(self, x: Tensor) -> Tensor:
@@ -189,6 +190,8 @@ class _Function(torch.autograd.Function):
 
 
 class _Take(_Function):
+    # Where torch compiles a torch.func.grad, as VAT's, it takes the gradient of forward instead: that of this process's
+    # samples, `size` times. It is all that VAT needs, which has a direction for each sample, of a length of its own.
     @staticmethod
     def forward(x: Tensor, rank: int, size: int) -> Tensor:
         return x[rank::size].clone()
@@ -327,7 +330,6 @@ def joined(device: str) -> Iterator[World]:
     watch = _watch
     try:
         yield _world
-        watch.leaving = True
         _world.any(False)  # wait for all: the first process may be the one that keeps the store
     except UserError as error:
         watch.say(str(error), 2)
@@ -343,7 +345,7 @@ def joined(device: str) -> Iterator[World]:
     finally:
         _world, _watch = ALONE, None
         dist.destroy_process_group()  # if it waits for a process that has ended, the watch ends this one
-        watch.leaving = True
+        watch.leave()
 
 
 def _store(timeout: datetime.timedelta) -> dist.Store:
@@ -358,20 +360,27 @@ class _Watch:
 
     def __init__(self, rank: int, size: int) -> None:
         self.remedy = "start it again"
-        self.leaving = False
+        self.leaving = threading.Event()
         self._rank, self._size = rank, size
         self._store = _store(datetime.timedelta(seconds=SILENCE))  # of its own: a store serves one thread at a time
         self._keys = [f"alive/{other}" for other in range(size)]
         self._heard = [time.monotonic()] * size
         self._store.set(self._keys[rank], "0")
         dist.all_reduce(torch.zeros(1))  # wait for all
-        if size > 1:
-            for work in (self._listen, self._judge):
-                threading.Thread(target=work, daemon=True).start()
+        works = (self._listen, self._judge) if size > 1 else ()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
+
+    def leave(self) -> None:
+        """End the threads: one that talks to the store while Python ends would abort the process."""
+        self.leaving.set()
+        for thread in self._threads:
+            thread.join(SILENCE)
 
     def _listen(self) -> None:
         before, beat = [b""] * self._size, 0
-        while not self.leaving:
+        while not self.leaving.wait(BEAT):
             with suppress(dist.DistError):  # the store may have gone with the process, or the machine, that kept it
                 self._store.set(self._keys[self._rank], str(beat := beat + 1))
                 beats = self._store.multi_get(self._keys)
@@ -379,17 +388,15 @@ class _Watch:
                 changed = [new != old for new, old in zip(beats, before, strict=True)]
                 self._heard = [now if new else heard for new, heard in zip(changed, self._heard, strict=True)]
                 before = beats
-            time.sleep(BEAT)
 
     def _judge(self) -> None:
         # Apart, since the other thread may wait for the store.
-        while not self.leaving:
+        while not self.leaving.wait(BEAT):
             if (lost := self._silent(SILENCE)) is not None:
                 time.sleep(BROKEN)  # the main thread may have noticed as well, and knows how to end
-                if not self.leaving:
+                if not self.leaving.is_set():
                     print(f"normatch: stopped; {lost}", file=sys.__stderr__, flush=True)
                     os._exit(RESUME)
-            time.sleep(BEAT)
 
     def _silent(self, seconds: float) -> str | None:
         """What to say of the process that has been silent for longest, if for so long."""
