@@ -137,7 +137,7 @@ def _stepping(job: Job) -> Iterator[Loop]:
         try:
             yield loop
         finally:
-            loop.step.feed.close()
+            loop.step.close()
 
 
 def _seconds_of(action: Callable[[], object], count: int, runtime: Runtime) -> float:

@@ -79,7 +79,7 @@ class Loop:
         if step.runtime.eager_because:
             progress.note(f"steps run eagerly: {step.runtime.eager_because}")
         with contextlib.ExitStack() as stack:
-            stack.callback(step.feed.close)
+            stack.callback(step.close)
             recorder = writer = None
             if folder is not None:
                 recorder = stack.enter_context(RunRecorder(folder, step.done))

@@ -84,6 +84,11 @@ class Step:
             self._run()
         self.done += 1
 
+    def close(self) -> None:
+        """Stop background work and drop the graph, for whose end NCCL would wait; a later step starts them again."""
+        self.feed.close()
+        self._graph, self._warm = None, min(self._warm, 1)
+
     def draw_ahead(self) -> None:
         """Draw the next plan of indices, unless that is done: for a moment at which the host is about to wait for the
         device. Drawn when they are needed, they may keep the device waiting."""
