@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 from normatch.training import Run, checkpoint
-from normatch.training.train import restarted
+from normatch.training.train import LAUNCH, _launch, restarted
 from tests.training import processes
 from tests.training.processes import RUNS
 
@@ -150,18 +150,21 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused(start: Callable[..., St
     assert not out.exists()
 
 
-def test_torchrun_restarts_a_run_by_itself(tmp_path: Path) -> None:
+def test_torchrun_restarts_a_run_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process is killed in the first attempt, and the second resumes: only what the same torchrun has begun."""
     out = tmp_path / "run"
     words = "-m torch.distributed.run --nproc-per-node 2 --max-restarts 1 -m tests.training.processes"
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *words.split(), str(out)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stderr.count(f"normatch: stopped; process 1 of 2 has ended; continue with normatch train --out {out}") == 1
-    )
+    line = f"normatch: stopped; process 1 of 2 has ended; continue with normatch train --out {out} --resume"
+    assert done.stderr.splitlines().count(line) == 1
     assert f"next: normatch report {out}" in done.stdout
     result = Run(out).result
     assert (result["steps"], result["processes"]) == (12, 2)
     assert [record["step"] for record in Run(out).metrics()] == [2, 4, 6, 8, 10, 12]
-    assert not restarted(out)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", (out / LAUNCH).read_text().split()[0])
+    assert not restarted(out), "by another torchrun"
+    (out / LAUNCH).write_text(_launch())
+    assert restarted(out)

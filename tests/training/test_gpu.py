@@ -2,6 +2,9 @@
 
 import gc
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +20,7 @@ from normatch.data import Corpus, Dataset
 from normatch.methods import Batch, Outcome, methods
 from normatch.methods.fixmatch import FixMatch
 from normatch.methods.parts.groups import OptimConfig
-from normatch.training import Loop, prepare, train
+from normatch.training import Loop, Run, prepare, train
 from normatch.training.bench import bench
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
@@ -234,3 +237,15 @@ def test_the_bench_captures_each_part() -> None:
     assert all(ms > 0 for ms in report["parts_ms"].values())
     assert report["peak_memory_bytes"] > 0
     assert report["machine"]["gpu"]
+
+
+def test_under_torchrun_a_single_process_captures_its_all_reduce_and_trains_alike(tmp_path: Path) -> None:
+    """``--compile on`` makes it an error if the step cannot be captured."""
+    words = shlex.split("-m normatch train digits-40 --steps 20 --log-every 10 --compile on --deterministic --out")
+    runs: dict[str, list[str]] = {"plain": [], "torchrun": shlex.split("-m torch.distributed.run --nproc-per-node 1")}
+    for name, before in runs.items():
+        subprocess.run([sys.executable, *before, *words, str(tmp_path / name)], check=True)
+    plain, under_torchrun = (Run(tmp_path / name) for name in runs)
+    assert "captured" in under_torchrun.result["hardware"]
+    weights = [(run.path / "model.safetensors").read_bytes() for run in (plain, under_torchrun)]
+    assert weights[0] == weights[1]

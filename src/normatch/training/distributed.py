@@ -92,13 +92,15 @@ class World:
         copies never drift apart. Of the backbone each has its share, ``size`` times: see :class:`_Gather`."""
         if not self.joined:
             return
-        gradients = [p.grad for p in params if p.grad is not None]
-        flat = torch.cat([g.reshape(-1) for g in gradients])
+        trained = [(p, p.grad) for p in params if p.grad is not None]
+        # In the order of memory, which need not be that of a layout, so that concatenating is the only copy.
+        flat = torch.cat([g.as_strided((g.numel(),), (1,)) for _, g in trained])
         dist.all_reduce(flat)
         if self.size > 1:
             flat /= self.size
-        parts = flat.split([g.numel() for g in gradients])
-        torch._foreach_copy_(gradients, [part.view(g.shape) for part, g in zip(parts, gradients, strict=True)])
+        parts = flat.split([g.numel() for _, g in trained])
+        for (p, g), part in zip(trained, parts, strict=True):
+            p.grad = part.as_strided(g.shape, g.stride())
 
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the tensors of the first, in place: where rounding depends on luck, as on a GPU, what
