@@ -103,7 +103,7 @@ class World:
             p.grad = part.as_strided(g.shape, g.stride())
 
     def copy_first(self, tensors: Iterable[Tensor]) -> None:
-        """Give all processes the tensors of the first, in place: where rounding depends on luck, as on a GPU, what
+        """Give all processes the tensors of the first, in place: on a GPU sums may be rounded differently, and what
         methods keep could drift apart."""
         for tensor in tensors if self.size > 1 else ():
             dist.broadcast(tensor, 0)
