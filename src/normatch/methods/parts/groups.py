@@ -1,12 +1,12 @@
 """Parameter groups: which optimiser rule updates which parameters."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import nn
 
-__all__ = ["Group", "OptimConfig", "sgd_and_adamw", "sgd_groups"]
+__all__ = ["Group", "OptimConfig", "apart", "sgd_and_adamw", "sgd_groups"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class OptimConfig:
 
     lr: float = 0.03
     """Learning rate of the first step."""
+    backbone_lr: float | None = None
+    """That of the backbone, if it has one of its own: of a fine-tuned one the pretrained part."""
     momentum: float = 0.9
     """Nesterov momentum."""
     weight_decay: float = 5e-4
@@ -71,3 +73,13 @@ def sgd_and_adamw(
     taken = {id(p) for p in apart}
     others = sgd_groups((p for p in params if id(p) not in taken), optim)
     return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)] if apart else others
+
+
+def apart(groups: Iterable[Group], params: Iterable[nn.Parameter], lr: float) -> list[Group]:
+    """The groups, of which ``params`` are in groups of their own with another learning rate."""
+    own = {id(p) for p in params}
+    made = []
+    for group in groups:
+        inside, others = ([p for p in group.params if (id(p) in own) == which] for which in (True, False))
+        made += [replace(group, params=others), replace(group, params=inside, lr=lr)]
+    return [group for group in made if group.params]
