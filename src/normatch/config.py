@@ -123,7 +123,8 @@ class Config:
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
         # Places may be given as text or as paths, as in train(out=...) and load(run).
-        for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path), ("weights", Path), ("start", Path)):
+        for name in ("data", "unlabelled", "data_root", "weights", "start"):
+            kind = str if name == "data" else Path
             if isinstance(given := getattr(self, name), str | Path):
                 object.__setattr__(self, name, kind(given))
         named: Any = self.labelled
@@ -150,7 +151,7 @@ class Config:
         inside = not set("/\\") & set(name) and name.strip() not in ("", ".", "..") and name.isprintable()
         _must("name", repr(name), inside, "a name without slashes and control characters; the place is --out")
         for name, value in vars(self).items():  # the only whole numbers that may be 0 are these
-            counts = type(value) is int and name not in ("seed", "fold", "copies")
+            counts = type(value) is int and name not in ("seed", "fold", "copies", "norm_momentum")
             _must(name, value, not counts or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
         _must("seed", self.seed, 0 <= self.seed < 2**63, "a whole number from 0 to 2^63 - 1")
         for name, share in (("test_share", self.test_share), ("validation", self.validation)):

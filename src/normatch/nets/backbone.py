@@ -24,7 +24,7 @@ class Backbone(nn.Module):
         self.features = features
 
     @property
-    def pretrained(self) -> "Backbone":
+    def body(self) -> "Backbone":
         """The part that may have a learning rate of its own (``optim.backbone_lr``): all of it, or the pretrained one
         below layers that are trained from the start."""
         return self

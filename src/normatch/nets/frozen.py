@@ -67,7 +67,7 @@ class Tuned(Frozen):
         self.embedder.train().requires_grad_(True)
 
     @property
-    def pretrained(self) -> Backbone:
+    def body(self) -> Backbone:
         return self.embedder
 
     def forward(self, x: Tensor, learning: int | None = None) -> Tensor:

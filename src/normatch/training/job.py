@@ -188,8 +188,8 @@ def prepare(
         spec = _continued(config, start.spec, spec)
     elif config.norm_momentum == 0 and config.weights is None and find_backbone(backbone).statistics is None:
         raise UserError(
-            f"norm_momentum is 0, which keeps the statistics of pretrained weights, but backbone {backbone!r} has none: "
-            "give a number above 0, or --weights or --start"
+            f"norm_momentum is 0, which keeps statistics, but backbone {backbone!r} has no pretrained weights: give a "
+            "number above 0, or --weights or --start"
         )
     counts = np.bincount(corpus.train.labels[split.labelled], minlength=len(spec.classes))
     prior = tuple((counts / counts.sum()).tolist())
@@ -221,7 +221,7 @@ def prepare(
 
 
 def _start(config: Config, run: Path, corpus: Corpus, split: Split) -> Model:
-    """The model of the run to start from; UserError if it cannot be read, or has learnt labels that are held out here."""
+    """The model of the run to start from; UserError if it cannot be read, or has learnt what is held out here."""
     before = Run.open(run.expanduser())
     model = load_model(before.path)
     learnt = before.split.labelled

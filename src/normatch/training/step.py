@@ -43,9 +43,7 @@ class Step:
         self.method = method
         self.ema = EMA(method, config.ema, config.ema_ramp)
         names = {id(p): name for name, p in method.named_parameters()}
-        groups = method.groups(config.optim)
-        if config.optim.backbone_lr is not None:
-            groups = apart(groups, method.model.backbone.pretrained.parameters(), config.optim.backbone_lr)
+        groups = apart(method.groups(config.optim), method.model.backbone.body.parameters(), config.optim)
         self.optimisers = Optimisers(groups, names, config.optim, config.steps, runtime.device)
         self.meter = Meter(runtime.device)
         self.done = 0

@@ -17,6 +17,8 @@ class OptimConfig:
     """Learning rate of the first step."""
     backbone_lr: float | None = None
     """That of the backbone, if it has one of its own: of a fine-tuned one the pretrained part."""
+    backbone_rule: Literal["sgd", "adamw"] = "adamw"
+    """What trains it then."""
     momentum: float = 0.9
     """Nesterov momentum."""
     weight_decay: float = 5e-4
@@ -75,11 +77,13 @@ def sgd_and_adamw(
     return [*others, Group(apart, "adamw", lr, optim.weight_decay, clip=clip)] if apart else others
 
 
-def apart(groups: Iterable[Group], params: Iterable[nn.Parameter], lr: float) -> list[Group]:
-    """The groups, of which ``params`` are in groups of their own with another learning rate."""
-    own = {id(p) for p in params}
-    made = []
+def apart(groups: Iterable[Group], params: Iterable[nn.Parameter], optim: OptimConfig) -> list[Group]:
+    """The groups, of which ``params`` are in groups of their own with the backbone's rule and learning rate."""
+    if optim.backbone_lr is None:
+        return list(groups)
+    own, rule, lr = {id(p) for p in params}, optim.backbone_rule, optim.backbone_lr
+    made: list[Group] = []
     for group in groups:
         inside, others = ([p for p in group.params if (id(p) in own) == which] for which in (True, False))
-        made += [replace(group, params=others), replace(group, params=inside, lr=lr)]
+        made += [replace(group, params=others), replace(group, params=inside, rule=rule, lr=lr)]
     return [group for group in made if group.params]
