@@ -29,7 +29,16 @@ from normatch.training.progress import Progress, quiet
 from normatch.training.run import STAYED, Moved, Run
 from normatch.training.runtime import Runtime
 
-__all__ = ["Job", "corpus_of", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
+__all__ = [
+    "Job",
+    "corpus_of",
+    "draw",
+    "must_have_classes",
+    "open_corpus",
+    "prepare",
+    "untrained_start",
+    "with_test_set",
+]
 
 
 @dataclass(frozen=True)
@@ -218,6 +227,12 @@ def prepare(
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     start = start.to(runtime.device) if start is not None else None
     return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, start)
+
+
+def untrained_start(config: Config, images: Dataset) -> Model:
+    """A model like that with which a run with a frozen backbone ends, of random weights."""
+    with torch.random.fork_rng([]):
+        return Model(_model_spec(config, f"{FROZEN}:{config.backbone}", images))
 
 
 def _start(config: Config, run: Path, corpus: Corpus, split: Split) -> Model:

@@ -25,7 +25,7 @@ from normatch.metrics import averages, trusted_temperature
 from normatch.nets.model import Model, logits, save_model
 from normatch.training import checkpoint
 from normatch.training.baselines import BASELINE, Score, compare, score_start
-from normatch.training.job import Job, open_corpus, prepare
+from normatch.training.job import Job, open_corpus, prepare, untrained_start
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
@@ -73,7 +73,8 @@ def train(
         job = prepare(first or config, corpus, reading=reading, progress=progress)
         if first is not None:  # what is wrong with the second is said before the first is trained
             config = config.replace(start=path / START)
-            prepare(config, corpus, start=job.whole(job.method.model), reading=reading)
+            like = untrained_start(config.replace(backbone=job.backbone), job.corpus.train)
+            prepare(config, corpus, start=like, reading=reading)
         # Not earlier: a message about data that is not found quotes it as it was given.
         made = {"backbone": job.backbone, "threads": job.runtime.threads}
         stored, *before = (_with_absolute_paths(c).replace(**made) for c in (config, first) if c is not None)
