@@ -29,6 +29,7 @@ from normatch.augment import AugmentConfig
 from normatch.data import Corpus, Reading
 from normatch.device import circumstances
 from normatch.files import write_json
+from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Run, open_corpus, prepare, train
 from normatch.training.bench import pace
@@ -54,8 +55,9 @@ FINETUNE = Config(
     batch=32,
     ratio=7,
     backbone="auto",
+    settings=NorMatchSettings(passes="shared"),
     norm_momentum=0.0,
-    optim=OptimConfig(lr=0.003, backbone_lr=3e-4, weight_decay=0.0),
+    optim=OptimConfig(lr=0.003, backbone_lr=1e-4, weight_decay=0.0, warmup=200),
     evaluate_every=500,
     checkpoint_every=500,
 )

@@ -3,7 +3,6 @@ made."""
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -184,8 +183,9 @@ def prepare(
         frozen = _frozen_model(config, corpus.train).to(runtime.device)
         samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
     on_host = bank is None and stays_on_host(config.pool, samples, runtime.device)
-    if config.start is not None and start is None:
-        start = _start(config, config.start, corpus, split)
+    before = None if config.start is None or start is not None else Run.open(config.start.expanduser())
+    if before is not None:
+        start = load_model(before.path)
     backbone = "mlp" if config.freeze else config.backbone
     if start is not None:
         frozen_before = start.spec.backbone.startswith(f"{FROZEN}:")
@@ -195,6 +195,8 @@ def prepare(
     spec = _model_spec(config, backbone, samples.train)
     if start is not None:
         spec = _continued(config, start.spec, spec)
+        if before is not None and begun is None:
+            _must_not_have_learnt(before, config, corpus, split)
     elif config.norm_momentum == 0 and config.weights is None and find_backbone(backbone).statistics is None:
         raise UserError(
             f"norm_momentum is 0, which keeps statistics, but backbone {backbone!r} has no pretrained weights: give a "
@@ -235,22 +237,19 @@ def untrained_start(config: Config, images: Dataset) -> Model:
         return Model(_model_spec(config, f"{FROZEN}:{config.backbone}", images))
 
 
-def _start(config: Config, run: Path, corpus: Corpus, split: Split) -> Model:
-    """The model of the run to start from; UserError if it cannot be read, or has learnt what is held out here."""
-    before = Run.open(run.expanduser())
-    model = load_model(before.path)
-    learnt = before.split.labelled
-    if config.validation and before.digest == digest(corpus) and len(np.intersect1d(learnt, split.validation)):
+def _must_not_have_learnt(before: Run, config: Config, corpus: Corpus, split: Split) -> None:
+    """Raise UserError if the run to start from has learnt labels that are held out here."""
+    same = not (config.validation or config.test_share) or before.digest == digest(corpus)
+    if config.test_share and not same and before.config.data == config.data:
         raise UserError(
-            f"start is {run}, which has learnt labels that are held out here: give the --seed and --validation of that "
-            f"run, {before.config.seed} and {before.config.validation}"
+            f"start is {config.start}, which had other test samples, and so may have learnt some of those here: give "
+            f"--seed {before.config.seed} and --test-share {before.config.test_share} as it had, or train it again"
         )
-    if config.test_share and before.digest != digest(corpus) and before.config.data == config.data:
+    if same and len(np.intersect1d(before.split.labelled, split.validation)):
         raise UserError(
-            f"start is {run}, which had other test samples, and so may have learnt some of those here: give --seed "
-            f"{before.config.seed} and --test-share {before.config.test_share} as it had, or train it again"
+            f"start is {config.start}, which has learnt labels that are held out here: give --seed "
+            f"{before.config.seed} and --validation {before.config.validation} as it had"
         )
-    return model
 
 
 def _continued(config: Config, start: ModelSpec, wanted: ModelSpec) -> ModelSpec:

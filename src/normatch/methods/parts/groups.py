@@ -26,6 +26,8 @@ class OptimConfig:
     cosine: float = 7 / 16
     """Final angle of the cosine schedule of all learning rates, as a fraction of π: at 7/16 they end at a fifth of the
     start, at ½ at 0."""
+    warmup: int = 0
+    """Steps over which all learning rates grow to their first values: for weights that were trained before."""
     muon: float = 0.0
     """Learning rate of Muon for the convolutions: the share of their length by which they move in the first step. With
     0 SGD trains them, as in the paper. For runs of minutes."""
