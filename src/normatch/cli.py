@@ -187,6 +187,9 @@ class TrainOptions(RunOptions):
     """Continue the run in --out from its newest checkpoint."""
     minutes: float | None = None
     """Time for training: sets the steps by the speed measured here."""
+    finetune: bool = False
+    """After training on pretrained features, train all of the network; flags are for that. On a GPU, with --minutes,
+    time that is left is used for it."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,7 @@ def _train(argv: list[str]) -> None:
             given.out,
             resume=given.resume,
             minutes=given.minutes,
+            finetune=given.finetune if "finetune" in _given_fields(argv) else None,
             automatic=automatic,
             # A stored config is repeated as it is.
             fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
@@ -228,7 +232,16 @@ def _train(argv: list[str]) -> None:
     # A run that is resumed keeps its name.
     with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
         reading = Reading(given.cache)
-        run = train(config, given.out, resume=given.resume, progress=progress, corpus=made.corpus, reading=reading)
+        first = None if made.before is None else made.before.config
+        run = train(
+            config,
+            given.out,
+            first=first,
+            resume=given.resume,
+            progress=progress,
+            corpus=made.corpus,
+            reading=reading,
+        )
     _say("\n".join([f"{'already finished: ' if finished else ''}{run.describe()}", *run.describe_baselines()]))
     place = shlex.quote(str(run.path))
     _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
@@ -272,6 +285,8 @@ def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config,
     _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
     if given.scratch and given.freeze:
         raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
+    if given.scratch and (given.start is not None or getattr(given, "finetune", False)):
+        raise UserError("--scratch starts from random weights, --start and --finetune from trained ones: leave it out")
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
 
 

@@ -23,6 +23,12 @@ class Backbone(nn.Module):
         super().__init__()
         self.features = features
 
+    @property
+    def body(self) -> "Backbone":
+        """The part that may have a learning rate of its own (``optim.backbone_lr``): all of it, or the pretrained one
+        below layers that are trained from the start."""
+        return self
+
     def load_pretrained(self) -> None:
         """Load pretrained weights, downloaded if necessary; does nothing for a network without any.
 

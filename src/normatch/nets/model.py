@@ -119,6 +119,15 @@ class Model(nn.Module):
         self.head = spec.head.build(self.backbone.features, len(spec.classes))
         self.auxiliary = nn.ModuleList(a.build(self.backbone.features, len(spec.classes)) for a in spec.auxiliary)
 
+    def train(self, mode: bool = True) -> "Model":
+        """With a momentum of 0, batch norm keeps its running statistics, and normalises by them in training too."""
+        super().train(mode)
+        if self.spec.norm_momentum == 0:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
     def features(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Features (N, D); only the first ``learning`` samples are back-propagated, if given (BackboneSpec.partial)."""
         x = self.normalise(x)

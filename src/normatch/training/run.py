@@ -24,9 +24,12 @@ from normatch.text import counted
 from normatch.training.diagnostics import Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["SCORES", "STAYED", "Moved", "Run", "RunRecorder", "write_warnings"]
+__all__ = ["SCORES", "START", "STAYED", "Moved", "Run", "RunRecorder", "write_warnings"]
 
 T = TypeVar("T")
+
+START = "start"
+"""Folder, inside that of a run, of the one that it starts from, if both were trained by one call."""
 
 
 class Moved(NamedTuple):
@@ -87,8 +90,11 @@ class Run:
     path: Path
 
     @classmethod
-    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus) -> "Run":
-        """Create the folder atomically. ``split.json`` has what identifies the data next to the positions in it."""
+    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus, first: Config | None = None) -> "Run":
+        """Create the folder atomically. ``split.json`` has what identifies the data next to the positions in it.
+
+        ``first`` is the config of a run on the same split, inside it, that is trained before.
+        """
         cls.must_be_new(path)
         about = {
             "digest": digest(corpus),
@@ -97,9 +103,11 @@ class Run:
         }
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         try:
-            (part / "checkpoint").mkdir(parents=True)
-            write_sealed(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            write_sealed(part / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
+            for folder, made in ((part, config), (part / START, first)):
+                if made is not None:
+                    (folder / "checkpoint").mkdir(parents=True)
+                    write_sealed(folder / "config.json", {"normatch": normatch.__version__} | to_json(made))
+                    write_sealed(folder / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
             os.rename(part, path)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
@@ -137,6 +145,12 @@ class Run:
     @property
     def config(self) -> Config:
         return read_config(self.path / "config.json")
+
+    @property
+    def first(self) -> "Run | None":
+        """The run inside it that it starts from, if both were trained by one call."""
+        inside = Run(self.path / START)
+        return inside if (inside.path / "config.json").is_file() else None
 
     @property
     def split(self) -> Split:
@@ -220,6 +234,8 @@ class Run:
     def describe_baselines(self) -> list[str]:
         """A line of text for each baseline."""
         lines = []
+        if (start := self.result.get("start")) is not None:
+            lines.append(f"  kept the {start['kept']} of fine-tuning: {start['why']}")
         for of in self.result["baselines"]:
             name = f"  {of['name']} on {of['features']}: "
             if of["accuracy"] is None:

@@ -22,14 +22,14 @@ from normatch.device import stamp
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import PARTS, write_json
 from normatch.metrics import averages, trusted_temperature
-from normatch.nets.model import logits, save_model
+from normatch.nets.model import Model, logits, save_model
 from normatch.training import checkpoint
-from normatch.training.baselines import BASELINE, Score, compare
-from normatch.training.job import Job, open_corpus, prepare
+from normatch.training.baselines import BASELINE, Score, compare, score_start
+from normatch.training.job import Job, open_corpus, prepare, untrained_start
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
-from normatch.training.run import SCORES, Run, write_warnings
+from normatch.training.run import SCORES, START, Run, write_warnings
 
 __all__ = ["REPETITION", "run_folder", "train"]
 
@@ -39,7 +39,7 @@ MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "poo
 REPETITION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which repetitions of one experiment may differ: also the labels drawn, and how often a run logs."""
 
-PLACES = {"data", "unlabelled", "weights"}
+PLACES = {"data", "unlabelled", "weights", "start"}
 """Config fields that a run may change until it is finished: the data, which must be the same, may have moved."""
 
 
@@ -47,6 +47,7 @@ def train(
     config: Config,
     out: Path | str | None = None,
     *,
+    first: Config | None = None,
     resume: bool = False,
     progress: Progress = quiet,
     corpus: Corpus | None = None,
@@ -56,6 +57,8 @@ def train(
 
     An existing folder is refused; ``resume`` continues it from its newest checkpoint, on a CPU bit for bit as if it
     had never been stopped. The user's own data may have moved meanwhile: ``config`` then names its new place.
+    ``first`` is the config of a run that is trained before, in the folder ``start`` inside, and that this one starts
+    from; if they are resumed, it is known.
     ``corpus`` is the config's data if already read, as by :func:`open_corpus`, and may serve runs of several seeds;
     otherwise it is read with the options ``reading``.
 
@@ -66,13 +69,21 @@ def train(
     path = run_folder(config, out)
     if not resume:
         Run.must_be_new(path)
-        job = prepare(config, corpus or open_corpus(config, reading), reading=reading, progress=progress)
+        corpus = corpus or open_corpus(config, reading)
+        job = prepare(first or config, corpus, reading=reading, progress=progress)
+        if first is not None:  # what is wrong with the second is said before the first is trained
+            config = config.replace(start=path / START)
+            like = untrained_start(config.replace(backbone=job.backbone), job.corpus.train)
+            prepare(config, corpus, start=like, reading=reading)
         # Not earlier: a message about data that is not found quotes it as it was given.
         made = {"backbone": job.backbone, "threads": job.runtime.threads}
-        stored = _with_absolute_paths(config).replace(**made)
-        run = Run.create(path, stored, job.split, job.corpus)
+        stored, *before = (_with_absolute_paths(c).replace(**made) for c in (config, first) if c is not None)
+        run = Run.create(path, stored, job.split, job.corpus, *before)
         with run.alone():
-            _train(run, job, None, progress, new=True)
+            _train(run.first or run, job, None, progress, run, new=True)
+            if first is not None:
+                del job  # its images and features
+                _resume(run, stored, corpus, reading, progress, run)
         return run
     run = Run.open(path)
     # What was picked when the run began: on another kind of device, others would be.
@@ -83,14 +94,24 @@ def train(
     _must_match(run, config)
     if not run.finished:
         with run.alone():
-            for part in path.glob(PARTS):
-                part.unlink()
-            saved = checkpoint.load_latest(path / "checkpoint")
             corpus = corpus or open_corpus(config, reading)
-            untrained = saved is None
-            job = prepare(config, corpus, begun=run, pretrained=untrained, reading=reading, progress=progress)
-            _train(run, job, saved, progress, new=False)
+            if run.first is not None:
+                config = config.replace(start=run.first.path)  # the folder may have moved
+                here = {name: getattr(config, name) for name in MAY_DIFFER | PLACES - {"name", "weights", "start"}}
+                _resume(run.first, run.first.config.replace(**here), corpus, reading, progress, run)
+            _resume(run, config, corpus, reading, progress, run)
     return run
+
+
+def _resume(run: Run, config: Config, corpus: Corpus, reading: Reading, progress: Progress, whole: Run) -> None:
+    """Train a run from its newest checkpoint to its end, if that is still to be done."""
+    if run.finished:
+        return
+    for part in run.path.glob(PARTS):
+        part.unlink()
+    saved = checkpoint.load_latest(run.path / "checkpoint")
+    job = prepare(config, corpus, begun=run, pretrained=saved is None, reading=reading, progress=progress)
+    _train(run, job, saved, progress, whole)
 
 
 def run_folder(config: Config, out: Path | str | None) -> Path:
@@ -110,18 +131,28 @@ def _with_absolute_paths(config: Config) -> Config:
         unlabelled=config.unlabelled and absolute(config.unlabelled),
         data_root=config.data_root and absolute(config.data_root),
         weights=config.weights and absolute(config.weights),
+        start=config.start and absolute(config.start),
     )
 
 
-def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, progress: Progress, *, new: bool) -> None:
-    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run.
+def _train(
+    run: Run,
+    job: Job,
+    saved: tuple[int, dict[str, Tensor]] | None,
+    progress: Progress,
+    whole: Run,
+    *,
+    new: bool = False,
+) -> None:
+    """Train from the beginning, or from the ``saved`` step and state, and write the files of the finished run, which is
+    a part of the ``whole`` one or that itself.
 
     The folder of a ``new`` run that fails before its first step is done is removed: it holds nothing, and would refuse
     the next attempt.
     """
     loop = None
     with ExitStack() as signals:
-        stop = signals.enter_context(_stopped_by_signals(run))  # before the scope, which imports for a second or two
+        stop = signals.enter_context(_stopped_by_signals(whole))  # before the scope, which imports for a second or two
         with job.runtime.scope():
             try:
                 loop = Loop(job)
@@ -136,7 +167,7 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                 loop.run(progress, run.path, stop)
             except Exception as error:
                 if new and (loop is None or not loop.step.done):
-                    shutil.rmtree(run.path, ignore_errors=True)
+                    shutil.rmtree(whole.path, ignore_errors=True)
                 if (remedy := _remedy(error, job.config)) is not None:
                     raise UserError(remedy) from error
                 raise
@@ -197,7 +228,8 @@ def _must_match(run: Run, config: Config) -> None:
 
 def _finish(run: Run, loop: Loop, progress: Progress) -> None:
     """Write the files of a finished run; ``result.json`` comes last, as the mark that it is finished."""
-    corpus, labelled, model = loop.job.corpus, loop.job.split.labelled, loop.step.ema.model
+    corpus, labelled = loop.job.corpus, loop.job.split.labelled
+    model, kept = _kept(loop)
     on = next(iter(loop.held_out), None)
     found: dict[str, Tensor] = {}
     temperature = None
@@ -224,6 +256,7 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
         # Of all training samples, also those whose labels the run did not use: Run.how_to_test needs them.
         "label_counts": label_counts(corpus.train),
         "skipped": list(corpus.skipped),
+        **({} if kept is None else {"start": kept}),
         "baselines": _baselines(run, loop, on, found.get(on or ""), progress),
         "steps": loop.step.done,
         "seconds": loop.seconds,
@@ -233,19 +266,34 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
     write_json(run.path / "result.json", result)
 
 
+def _kept(loop: Loop) -> tuple[Model, dict[str, str] | None]:
+    """The averaged model or, if more of the validation samples are right by it, the one that the run started from; and
+    for a run that started from one, which of them and why."""
+    end, start, held = loop.step.ema.model, loop.job.start, loop.held_out.get("validation")
+    if start is None:
+        return end, None
+    if held is None:
+        return end, {"kept": "end", "why": "there are no validation samples to choose by (--validation 0.2)"}
+    right = [int((logits(model, held.inputs).argmax(1) == held.labels).sum()) for model in (start, end)]
+    why = f"of {len(held)} validation samples the end has {right[1]} right, the start {right[0]}"
+    return (start, {"kept": "start", "why": why}) if right[0] > right[1] else (end, {"kept": "end", "why": why})
+
+
 def _baselines(run: Run, loop: Loop, on: str | None, z: Tensor | None, progress: Progress) -> list[dict[str, Any]]:
     """Baselines of a run on the user's own data, and the warning if one is better than its logits ``z``.
 
     The model is saved by now; whatever happens here, the run is finished.
     """
     scores: list[Score] = []
+    predicted = z.argmax(1).cpu().numpy() if z is not None else np.empty(0, np.int64)
+    if loop.job.start is not None and on is not None:
+        scores.append(score_start(loop, loop.job.start, on, predicted))
     if loop.config.data not in sources:
         try:
             with progress.busy("baselines"):
-                predicted = z.argmax(1).cpu().numpy() if z is not None else np.empty(0, np.int64)
                 found, model = compare(loop, on, predicted)
                 save_model(model, run.path, name=BASELINE)
-                scores = found
+                scores += found
         except Exception as error:
             progress.note(f"no baselines: {reason(error)}")
     if new := loop.diagnosis.end(loop.step.done, scores):
