@@ -27,6 +27,7 @@ from normatch.text import on_one_line
 
 if TYPE_CHECKING:
     from normatch.config import Config
+    from normatch.training.launch import Launched
 
 __all__ = ["main"]
 
@@ -163,7 +164,7 @@ def _must_be_numbers(options: dict[str, Any]) -> None:
             raise UserError(f"--{name.replace('_', '-')} is {value}: give a number below {2**31:,}")
 
 
-# train and bench: each field of the config is a flag
+# train, sweep and bench: each field of the config is a flag
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,22 @@ class TrainOptions(RunOptions):
     finetune: bool = False
     """After training on pretrained features, train all of the network; flags are for that. On a GPU, with --minutes,
     time that is left is used for it."""
+
+
+@dataclass(frozen=True)
+class SweepOptions(RunOptions):
+    grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=VALUE,VALUE...")] = ()
+    """Fields and their values, of which every combination is trained: settings.num-weight=1e-7,1e-6 method=normatch."""
+    seeds: tuple[int, ...] = (0,)
+    """Every combination is trained once with each."""
+    out: Path | None = None
+    """Folder of the runs; runs/NAME-sweep by default. The same command continues what is in it."""
+    processes: int | None = None
+    """Runs at once on this machine; by default one for each GPU, or one."""
+    slurm: Annotated[str | None, tyro.conf.arg(metavar="PARTITION")] = None
+    """Submit the runs to this partition of a Slurm cluster, a job each."""
+    dry_run: bool = False
+    """Print the runs, and the script for sbatch, and train nothing."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +264,78 @@ def _train(argv: list[str]) -> None:
     _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
 
 
+def _sweep(argv: list[str]) -> None:
+    """Train a recipe, or your own data, with every combination of some values and seeds."""
+    from normatch.autoconfig import choose
+    from normatch.data import Reading
+    from normatch.training.launch import Launched
+    from normatch.training.progress import decoding
+
+    base, given, automatic = _parse_run(SweepOptions, "sweep", argv)
+    grid = _grid(given.grid)
+    if len(set(given.seeds)) < len(given.seeds) or not given.seeds:
+        raise UserError(f"seeds are {' '.join(map(str, given.seeds)) or 'none'}: give one or more different numbers")
+    out = given.out or Path("runs") / f"{base.name}-sweep"
+    runs = []
+    for values in itertools.product(*grid.values()):
+        flags = [word for name, value in zip(grid, values, strict=True) for word in (f"--{name}", value)]
+        config = _config_of(_parse_from(base, RunOptions, "sweep", flags))
+        if automatic:
+            with decoding() as on_decoded, _or_skipped():
+                config = choose(config, _given_fields([*argv, *flags]), Reading(given.cache, on_decoded)).config
+        words = [f"{name.rpartition('.')[2]}-{value}" for name, value in zip(grid, values, strict=True)]
+        for seed in given.seeds:
+            name = "-".join([*words, f"seed{seed}"]).replace("/", "_")
+            runs.append(Launched(config.replace(seed=seed, name=name), out / name))
+    failed = _launch(runs, out / "logs", given.processes, given.slurm, given.dry_run, _say)
+    if failed:
+        _say(f"normatch: {len(failed)} of {len(runs)} runs failed: {', '.join(failed)}", sys.stderr)
+        raise SystemExit(1)
+    if not given.dry_run and given.slurm is None:
+        _say(f"next: normatch compare {shlex.join(str(run.folder) for run in runs)}")
+
+
+def _grid(words: Sequence[str]) -> dict[str, list[str]]:
+    """The values of each field, from ``FIELD=VALUE,VALUE``."""
+    grid: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, values = word.lstrip("-").partition("=")
+        if not equals or name in grid or not all(values.split(",")):
+            raise UserError(f"--grid has {word!r}: give each field once, as FIELD=VALUE,VALUE")
+        if name in ("seed", "name", "out"):
+            raise UserError(f"--grid has {word!r}: seeds are --seeds, and each run is named by its values")
+        grid[name] = values.split(",")
+    return grid
+
+
+def _launch(
+    runs: "list[Launched]",
+    logs: Path,
+    processes: int | None,
+    slurm: str | None,
+    dry_run: bool,
+    tell: Callable[[str], None],
+) -> list[str]:
+    """Train or submit what is left of ``runs``, and return the names of those that failed."""
+    from normatch.training.launch import here, left, sbatch, submit
+
+    if processes is not None and processes < 1:
+        raise UserError(f"processes is {processes}: give 1 or more")
+    to_train = left(runs)
+    for run in runs if dry_run else ():
+        tell(f"{run.folder}{'' if run in to_train else ', finished'}")
+    tell(f"{len(runs)} runs, {len(to_train)} left")
+    if dry_run:
+        if slurm and to_train:
+            tell(sbatch(to_train, logs, slurm).rstrip())
+    elif slurm is not None:
+        for run, job in zip(to_train, submit(to_train, logs, slurm), strict=True):
+            tell(f"submitted {run.folder} as job {job.job_id}")
+    else:
+        return here(to_train, logs, processes, tell)
+    return []
+
+
 def _bench(argv: list[str]) -> None:
     """Time the training step of a recipe, or of your own data with --data, on this machine."""
     from normatch.autoconfig import Plan, choose
@@ -273,8 +362,6 @@ def _bench(argv: list[str]) -> None:
 
 def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":
     """The config, an object with the verb's own options, and whether what is not given is to be chosen for the data."""
-    from normatch.config import Config
-
     recipe = argv[0] if argv and not argv[0].startswith("-") else None
     base, automatic = _base(recipe, argv)
     given = _parse_from(base, options, verb, argv)
@@ -287,7 +374,14 @@ def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config,
         raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
     if given.scratch and (given.start is not None or getattr(given, "finetune", False)):
         raise UserError("--scratch starts from random weights, --start and --finetune from trained ones: leave it out")
-    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
+    return _config_of(given), given, automatic
+
+
+def _config_of(given: Any) -> "Config":
+    """The config of what was parsed."""
+    from normatch.config import Config
+
+    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
 
 
 def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":
@@ -632,6 +726,8 @@ def _reproduce(
     data_root: Root = None,
     device: Device = "auto",
     out: Path = Path("runs/reproduce"),
+    processes: int | None = None,
+    slurm: Annotated[str | None, tyro.conf.arg(metavar="PARTITION")] = None,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -648,11 +744,16 @@ def _reproduce(
         minutes: Stop after so many minutes; the same command continues.
         data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
         out: Folder for the runs, their results as JSON files, and results.md.
+        processes: Train so many runs at once, each in a process of its own, on one GPU each if there are several; by
+            default one after another in this process.
+        slurm: Submit the runs to this partition of a Slurm cluster, a job each; the same command without it, later,
+            fills the tables.
         dry_run: Print the runs and what is left of them, and train nothing.
         json: Print one JSON object: the runs and, unless --dry-run, the tables and the runs that failed.
     """
     from normatch.reproduce.grid import plan
     from normatch.reproduce.pages import plain
+    from normatch.training.launch import Launched
 
     if minutes is not None and minutes <= 0:
         raise UserError(f"minutes is {minutes}: give a number above 0")
@@ -661,10 +762,16 @@ def _reproduce(
         _say(grid.describe())
     elif dry_run:
         print(jsonlib.dumps(grid.to_json()))
-    if dry_run:
+    tell = functools.partial(_say, file=sys.stderr if json else None)
+    if slurm is not None or processes is not None:
+        if minutes is not None:
+            raise UserError("--minutes is for runs one after another: leave it out, or --processes and --slurm")
+        launched = [Launched(run.config, run.folder) for run in grid.left]
+        _launch(launched, out / "logs", processes, slurm, dry_run, tell)
+    if dry_run or slurm is not None:
         return
     try:
-        failed = grid.train(functools.partial(_say, file=sys.stderr if json else None), minutes)
+        failed = grid.train(tell, minutes)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("run it again to continue") from None
     tables = grid.tables()
@@ -694,6 +801,7 @@ def _demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -> N
 
 VERBS: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
+    "sweep": _sweep,
     "eval": _verb(_eval),
     "predict": _verb(_predict),
     "suggest": _verb(_suggest),

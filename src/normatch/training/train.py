@@ -31,7 +31,7 @@ from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
 from normatch.training.run import SCORES, START, Run, write_warnings
 
-__all__ = ["REPETITION", "run_folder", "train"]
+__all__ = ["REPETITION", "must_match", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
@@ -91,7 +91,7 @@ def train(
         config = config.replace(backbone=run.config.backbone)
     if config.threads is None:
         config = config.replace(threads=run.config.threads)
-    _must_match(run, config)
+    must_match(run, config)
     if not run.finished:
         with run.alone():
             corpus = corpus or open_corpus(config, reading)
@@ -215,7 +215,8 @@ def _remedy(error: Exception, config: Config) -> str | None:
     return None
 
 
-def _must_match(run: Run, config: Config) -> None:
+def must_match(run: Run, config: Config) -> None:
+    """Raise UserError if a run was started with another config, but for what a resumed run may change."""
     stored, given = flat(to_json(run.config)), flat(to_json(_with_absolute_paths(config)))
     may_differ = MAY_DIFFER if run.finished else MAY_DIFFER | PLACES
     for name in stored:
