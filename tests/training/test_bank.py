@@ -96,6 +96,11 @@ def test_stopped_and_resumed_equals_left_alone(
     assert (again.path / "predictions.csv").read_bytes() == (whole.path / "predictions.csv").read_bytes()
 
 
+def test_features_are_float32_whatever_the_precision_of_the_steps(frozen: Config) -> None:
+    exact, rounded = (prepare(frozen.replace(precision=kind)).samples.train.inputs for kind in ("float32", "bfloat16"))
+    np.testing.assert_array_equal(exact, rounded)
+
+
 def test_embedding_is_shown_up_to_its_end(frozen: Config) -> None:
     class Counts(Progress):
         def __init__(self) -> None:
