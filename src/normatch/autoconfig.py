@@ -292,6 +292,9 @@ def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: 
     if config.image_size is not None:
         return
     least, most = find_backbone(draft.config.backbone).sides or (0, 0)
+    if least == most:
+        draft.set("image_size", least, "the backbone takes no other")
+        return
     fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
     views = len(sides) * (1 + 2 * config.copies)
     if minutes is not None:

@@ -60,7 +60,8 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     """The settings of the method."""
     backbone: str = "wrn-28-2"
-    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network."""
+    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network,
+    onnx:FILE any ONNX network (with freeze)."""
     weights: Path | None = None
     """File with the weights of the backbone to start from, .safetensors or .pth; by default its own pretrained ones, if
     it has any."""
@@ -164,6 +165,9 @@ class Config:
         _must("copies", self.copies, self.freeze or not self.copies, "0, or freeze as well: they are views to embed")
         named = self.backbone.startswith("frozen:")
         _must("backbone", repr(self.backbone), not named, f"{self.backbone[7:]!r}, and freeze")
+        if self.backbone.startswith("onnx:"):
+            _must("backbone", repr(self.backbone), self.freeze, "freeze as well: an ONNX network cannot be trained")
+            _must("weights", self.weights, self.weights is None, f"none: {self.backbone} has its own")
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Config":

@@ -17,7 +17,7 @@ from normatch.data.images import DEFAULT, SIZES
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
 from normatch.nets import PRETRAINED, Backbone, find_backbone, suitable_backbone
-from normatch.nets.frozen import FAMILY
+from normatch.nets.frozen import FAMILY, Frozen
 from normatch.nets.model import Model, ModelSpec
 from normatch.nets.weights import load_weights
 from normatch.seeding import derive
@@ -53,7 +53,8 @@ class Job:
     @property
     def backbone(self) -> str:
         """The name in the config, where "auto" is decided."""
-        return (self.frozen or self.method.model).spec.backbone.removeprefix(f"{FAMILY}:")
+        found = (self.frozen or self.method.model).spec.backbone.removeprefix(f"{FAMILY}:")
+        return found if self.config.backbone == "auto" else self.config.backbone
 
     def whole(self, model: Model) -> Model:
         """The model that is saved, of what the method has trained."""
@@ -220,6 +221,9 @@ def _frozen_model(config: Config, images: Dataset) -> Model:
     with torch.random.fork_rng([]):
         model = Model(_model_spec(config, f"{FAMILY}:{name}", images, *_statistics(images)))
     _load(model.backbone, config)
+    assert isinstance(model.backbone, Frozen)
+    if saved_as := model.backbone.embedder.saved_as:
+        model.spec = replace(model.spec, backbone=f"{FAMILY}:{saved_as}")
     return model.eval()
 
 

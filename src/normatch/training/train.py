@@ -69,7 +69,7 @@ def train(
         job = prepare(config, corpus or open_corpus(config, reading), reading=reading, progress=progress)
         # Not earlier: a message about data that is not found quotes it as it was given.
         made = {"backbone": job.backbone, "threads": job.runtime.threads}
-        stored = _with_absolute_paths(config).replace(**made)
+        stored = _with_absolute_paths(config.replace(**made))
         run = Run.create(path, stored, job.split, job.corpus)
         with run.alone():
             _train(run, job, None, progress, new=True)
@@ -104,7 +104,9 @@ def _with_absolute_paths(config: Config) -> Config:
     def absolute(path: Path | str) -> Path:
         return Path(os.path.abspath(Path(path).expanduser()))
 
+    family, colon, file = config.backbone.partition(":")
     return config.replace(
+        backbone=f"{family}:{absolute(file)}" if family == "onnx" and colon else config.backbone,
         data=config.data if config.data in sources else str(absolute(config.data)),
         labelled=tuple(map(absolute, config.labelled)),
         unlabelled=config.unlabelled and absolute(config.unlabelled),
