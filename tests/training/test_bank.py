@@ -54,6 +54,8 @@ def test_features_are_cached_and_give_the_same_run_without(
     assert (len(calls), Cache().entries()) == (1, [])
     runs = [train(config, tmp_path / name) for name in ("made", "cached")]
     assert len(calls) == 2
+    seconds = [run.result["embedding_seconds"] for run in runs]
+    assert 0 < min(seconds) < max(seconds) < 60
     assert {model_of(run) for run in runs} == {model_of(without)}
 
 

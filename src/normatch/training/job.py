@@ -2,6 +2,7 @@
 made."""
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,6 +50,8 @@ class Job:
     """The model from images on, if its backbone is frozen; ``method`` has the one of features."""
     bank: Bank | None = None
     """Features of the views of each training image, if there are any."""
+    embedding_seconds: float = 0.0
+    """What they and the features of all images took, which is little if they were cached."""
 
     @property
     def backbone(self) -> str:
@@ -165,11 +168,13 @@ def prepare(
     else:
         begun.must_be_its_data(corpus)
         split = begun.split
-    frozen, bank, samples = None, None, corpus
+    frozen, bank, samples, embedding_seconds = None, None, corpus, 0.0
     if config.freeze:
+        begin = time.perf_counter()
         runtime = runtime.with_threads(math.inf)  # most of the work is to embed, for which all cores count
         frozen = _frozen_model(config, corpus.train).to(runtime.device)
         samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
+        embedding_seconds = time.perf_counter() - begin
     on_host = bank is None and stays_on_host(config.pool, samples, runtime.device)
     mean, std = _statistics(samples.train)
     backbone = "mlp" if config.freeze else config.backbone
@@ -198,7 +203,7 @@ def prepare(
     method.to(runtime.device)
     if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank)
+    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, embedding_seconds)
 
 
 def _load(backbone: Backbone, config: Config) -> None:

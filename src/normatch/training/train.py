@@ -142,20 +142,27 @@ def _train(run: Run, job: Job, saved: tuple[int, dict[str, Tensor]] | None, prog
                 if (remedy := _remedy(error, job.config)) is not None:
                     raise UserError(remedy) from error
                 raise
-            signals.close()
+            stop.at_once = True
             _finish(run, loop, progress)
 
 
+class _Stop(threading.Event):
+    """Set to stop a run after its present step."""
+
+    at_once = False
+    """Whether no step is left: all is saved but what follows from it."""
+
+
 @contextmanager
-def _stopped_by_signals(run: Run) -> Iterator[threading.Event]:
+def _stopped_by_signals(run: Run) -> Iterator[_Stop]:
     """An event that SIGTERM and Ctrl-C set while the block runs, so that the run stops after its step and is saved.
 
     A second Ctrl-C stops at once. Only the main thread gets signals; handlers that somebody else has installed stay.
     """
-    stop = threading.Event()
+    stop = _Stop()
 
     def handle(number: int, frame: object) -> None:
-        if stop.is_set() and number == signal.SIGINT:
+        if stop.at_once or (stop.is_set() and number == signal.SIGINT):
             raise KeyboardInterrupt
         stop.set()
 
@@ -229,6 +236,7 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
         "baselines": _baselines(run, loop, on, found.get(on or ""), progress),
         "steps": loop.step.done,
         "seconds": loop.seconds,
+        "embedding_seconds": loop.job.embedding_seconds,
         "hardware": loop.step.runtime.describe(),
         **stamp(),
     }
