@@ -49,7 +49,7 @@ class Config:
     labelled: tuple[Path, ...] = ()
     """What names the samples whose labels are used, less what is set aside, in place of a draw: folders of earlier
     runs, tables of normatch suggest (those of files with labels filled in, which are used), files of positions among
-    the training samples (text or .npy); all of them together."""
+    the training samples (text or .npy); all of them together. Tables of files alone add to the labels of the data."""
     validation: float = 0.0
     """Share of the labelled samples set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True

@@ -15,6 +15,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
 from normatch.data.dataset import pieces
 from normatch.data.images import DEFAULT, SIZES
+from normatch.data.manifest import is_manifest
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
 from normatch.nets import PRETRAINED, Backbone, find_backbone, suitable_backbone
@@ -122,7 +123,9 @@ def corpus_of(run: Run, moved: Moved = STAYED, reading: Reading = DEFAULT) -> Co
 
 def draw(config: Config, corpus: Corpus) -> Split:
     """Draw the labelled, unlabelled and validation samples of a run; UserError if the method lacks unlabelled ones."""
-    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if config.labelled else None
+    # Tables of files alone add to the labels that there are; with a run, they add to the run's.
+    instead = config.labelled and not all(is_manifest(place.expanduser()) for place in config.labelled)
+    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if instead else None
     split = draw_split(
         corpus,
         config.labels,
