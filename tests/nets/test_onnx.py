@@ -1,6 +1,7 @@
 """Any ONNX network as a frozen embedder: its features are torch's, and a run with it needs no other file."""
 
 import copy
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, Literal
@@ -196,3 +197,24 @@ def test_a_run_resumes_from_its_config(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--out", "run", "--resume"]) == 0
     assert (run.path / "model.safetensors").read_bytes() == whole
+
+
+def test_what_an_onnx_network_cannot_do_is_one_line(
+    config: Config, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["train", "--data", config.data, "--backbone", f"onnx:{file}", "--out", str(tmp_path / "run")]
+    for more, says in (
+        ([], "give freeze as well: an ONNX network cannot be trained"),
+        (["--freeze", "--weights", "x.pth"], "weights is x.pth: give none: onnx:"),
+        (["--freeze", "--image-size", "32"], "does not take"),
+    ):
+        assert main([*argv, *more]) == 2
+        shown = capsys.readouterr().err
+        assert says in shown
+        assert shown.count("\n") == 1
+    other = tmp_path / "other.onnx"  # the first is read already
+    other.write_bytes(file.read_bytes())
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main([*argv, "--freeze", "--backbone", f"onnx:{other}"]) == 2
+    assert capsys.readouterr().err == "normatch: an ONNX network needs onnx: pip install 'normatch[export]'\n"
+    assert not (tmp_path / "run").exists()

@@ -124,7 +124,7 @@ def test_embedding_is_shown_up_to_its_end(frozen: Config) -> None:
         ({"freeze": False, "copies": 2}, "copies is 2: give 0, or freeze as well"),
         ({"copies": 33}, "copies is 33: give a whole number from 0 to 32"),
         ({"backbone": "frozen:small-wide"}, "backbone is 'frozen:small-wide': give 'small-wide', and freeze"),
-        ({"weights": Path("none.pth")}, r"weights none.pth cannot be read \(No such file"),
+        ({"weights": Path("none.pth")}, r"weights none.pth cannot be read \(there is no such file"),
         ({"backbone": "wrn-28-2"}, "are not this backbone's|does not take samples"),
     ],
 )
