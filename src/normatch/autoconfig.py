@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from normatch.augment import AugmentConfig
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
-from normatch.data.folder import Listings, say_ignored
+from normatch.data.folder import Listings, has_classes, say_ignored
 from normatch.data.images import DEFAULT, SIZES, sizes_of
 from normatch.data.inspect import describe_dark, doubtful_names
 from normatch.data.load import find_listings, passed_over
+from normatch.data.manifest import is_manifest
 from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.device import device_of
 from normatch.errors import UserError
@@ -36,7 +37,7 @@ from normatch.training.job import draw, must_have_classes, open_corpus, prepare,
 from normatch.training.run import Run
 from normatch.training.train import run_folder
 
-__all__ = ["Plan", "choose", "muon_rate", "plan"]
+__all__ = ["Plan", "choose", "muon_rate", "plan", "side_to_embed"]
 
 HELD_OUT, ENOUGH = 0.2, 2000
 """Share of the labelled samples held out for testing. Beyond ENOUGH test samples the share shrinks; it is 0 if some
@@ -239,10 +240,14 @@ def choose(
     many labels aside, to choose between that run and a fine-tuned one by.
     """
     device = device_of(config.device).type
+    given, config = config.data, _labelled_by_a_table(config)
     draft = Plan(config, {*fixed} - {"backbone"} if config.backbone == "auto" else fixed)
     if config.start is not None:
         _choose_as_start(draft, config.start)
     config = draft.config
+    if config.data != given:
+        draft.chosen["data"] = (config.data, "it has the labels")
+        draft.chosen["unlabelled"] = (given, "its other pictures; no class folder is there")
     if config.image_size is not None:  # refused before any image is decoded
         fitting_backbone(config.backbone, (3, config.image_size, config.image_size))
     listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
@@ -269,6 +274,16 @@ def choose(
         draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
     draft.found = _found(draft, listings)
     return draft
+
+
+def _labelled_by_a_table(config: Config) -> Config:
+    """The config, with the one table of labels as its data if the folder that is its data has none: then the table
+    says which classes there are."""
+    where = Path(config.data).expanduser()
+    tables = [place for place in config.labelled if is_manifest(place.expanduser())]
+    if len(tables) != 1 or config.labelled[1:] or config.unlabelled or not where.is_dir() or has_classes(where):
+        return config
+    return config.replace(data=str(tables[0]), unlabelled=where, labelled=())
 
 
 def _labels_of(corpus: Corpus) -> Corpus:
@@ -398,17 +413,19 @@ def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: 
     if config.image_size is not None:
         return
     least, most = find_backbone(draft.config.backbone).sides or (0, 0)
-    fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
+    if least == most:
+        draft.set("image_size", least, "the backbone takes no other")
+        return
     views = len(sides) * (1 + 2 * config.copies)
     if minutes is not None:
+        fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
         tried = fitting[-1] if len(fitting) < 2 else fitting[1]
         pixels = embedding_pace(draft.config.backbone, (channels, tried, tried), device_of(config.device)) * tried**2
         fast = [side for side in fitting if views * side**2 <= pixels * minutes * 30]
         side = max(fast, default=fitting[0])
         why = f"{views:,} views take about {views * side**2 / pixels:.0f} s to embed, measured on this machine"
     else:
-        fast = [side for side in fitting if device == "cuda" or views * side**2 <= EMBEDDED]
-        side = max(fast[-1:] + fitting[:2][-1:])
+        side = side_to_embed(draft.config.backbone, views, device)
         why = f"to embed {counted(views, 'view')}; pretrained features are better of larger images, but slower"
     draft.set("image_size", side, why)
 
@@ -427,6 +444,14 @@ def _choose_training(draft: Plan, split: Split, device: str) -> None:
     _choose_records(draft)
     _choose_rates(draft)
     _choose_vector_views(draft)
+
+
+def side_to_embed(backbone: str, views: int, device: str) -> int:
+    """The side at which so many images are embedded where there is no time budget."""
+    least, most = find_backbone(backbone).sides or (0, 0)
+    fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
+    fast = [side for side in fitting if device == "cuda" or views * side**2 <= EMBEDDED]
+    return max(fast[-1:] + fitting[:2][-1:])
 
 
 def _choose_vector_views(draft: Plan) -> None:

@@ -463,7 +463,7 @@ class DataOptions:
     """Where the data of a finished run is now, and how to read it."""
 
     data: str | None = None
-    """The folder, CSV manifest or .npz file that it was trained on, if it has moved since."""
+    """The folder, CSV manifest or .npz file that a run was trained on, if it has moved since."""
     unlabelled: Path | None = None
     """The folder of more images without labels, if it has moved."""
     data_root: Path | None = None
@@ -546,27 +546,40 @@ def _predict(
 
 
 def _suggest(
-    run: RunFolder,
-    labels: int = 20,
+    run: Positional[Annotated[Path | None, tyro.conf.arg(metavar="[RUN]")]] = None,
+    labels: Annotated[int, tyro.conf.arg(aliases=["--count"])] = 20,
     out: Path | None = None,
     sheet: Path | None = None,
     seed: int = 0,
     where: DataFlags = AS_TRAINED,
     force: Force = False,
 ) -> None:
-    """Suggest what to label next: one image of each cluster that has no label yet, by what a run has learned.
+    """Suggest what to label next: one image of each cluster that has no label yet.
+
+    The clusters are of what a run has learned or, without RUN, of pretrained features of --data.
 
     Args:
+        run: Folder of a run, or none for what to label first.
         labels: How many images to suggest.
         out: Table to write, a .csv or .parquet file; standard output by default. Of files, it is a manifest with labels
             to fill in, for train --labelled.
         sheet: Image file to write: the suggested images under the classes that the run predicts.
         seed: Draws the images to look at if there are more than 20,000, and the first clusters.
     """
-    from normatch.evaluate.suggest import suggest_to
+    from normatch.evaluate.suggest import suggest_first_to, suggest_to
+    from normatch.training.progress import shown
 
+    if run is None and where.data is None:
+        raise UserError("suggest needs a run, or --data with the folder of pictures that have no label yet")
     with where.read() as how:
-        said = suggest_to(run, labels, out, sheet, force=force, seed=seed, **how)
+        if run is not None:
+            said = suggest_to(run, labels, out, sheet, force=force, seed=seed, **how)
+        else:
+            how = {"unlabelled": where.unlabelled, "device": where.device, "reading": how["reading"], "seed": seed}
+            with shown("suggest") as progress:
+                said = suggest_first_to(
+                    Path(str(where.data)), labels, out, sheet, force=force, progress=progress, **how
+                )
     _say(said, sys.stderr if out is None else None)
 
 

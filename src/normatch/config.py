@@ -49,7 +49,7 @@ class Config:
     labelled: tuple[Path, ...] = ()
     """What names the samples whose labels are used, less what is set aside, in place of a draw: folders of earlier
     runs, tables of normatch suggest (those of files with labels filled in, which are used), files of positions among
-    the training samples (text or .npy); all of them together."""
+    the training samples (text or .npy); all of them together. Tables of files alone add to the labels of the data."""
     validation: float = 0.0
     """Share of the labelled samples set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
@@ -60,7 +60,8 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     """The settings of the method."""
     backbone: str = "wrn-28-2"
-    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network."""
+    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network,
+    onnx:FILE any ONNX network (with freeze)."""
     weights: Path | None = None
     """File with the weights of the backbone to start from, .safetensors or .pth; by default its own pretrained ones, if
     it has any."""
@@ -177,6 +178,9 @@ class Config:
         for other in ("freeze", "weights"):
             alone = self.start is None or not getattr(self, other)
             _must("start", self.start, alone, f"either it or {other}: both say what training starts from")
+        if self.backbone.startswith("onnx:"):
+            _must("backbone", repr(self.backbone), self.freeze, "freeze as well: an ONNX network cannot be trained")
+            _must("weights", self.weights, self.weights is None, f"none: {self.backbone} has its own")
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Config":

@@ -19,6 +19,9 @@ class Backbone(nn.Module):
     plain: bool = False
     """Whether to use ordinary layers only, even if there are faster kernels for the same result."""
 
+    saved_as: str | None = None
+    """The name under which a saved model builds it, if that is not the name in the config."""
+
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features

@@ -137,7 +137,7 @@ class EfficientNetLite(Backbone):
         """Weights by our names, from a file with ours or the wheels'; for grey images summed over the colours."""
         named = {_our_name(name): value for name, value in weights.items() if not name.startswith("_fc.")}
         stem = named.get("stem.conv.weight")
-        if stem is not None and self.stem.conv.in_channels == 1 and stem.shape[1] == 3:
+        if stem is not None and self.stem.conv.in_channels == 1 and stem.shape == (STEM, 3, 3, 3):
             named["stem.conv.weight"] = stem.sum(1, keepdim=True)
         return named
 

@@ -28,7 +28,7 @@ class Frozen(Backbone):
         embedder = create_backbone(name, shape, norm_momentum)
         trunk = create_backbone("mlp", (embedder.features,), norm_momentum)
         super().__init__(trunk.features)
-        self.embedder = embedder.eval().requires_grad_(False)
+        self.embedder: Backbone = embedder.eval().requires_grad_(False)
         self.trunk = trunk
         self.register_buffer("mean", torch.zeros(embedder.features))
         self.register_buffer("std", torch.ones(embedder.features))

@@ -193,14 +193,14 @@ def contiguous(x: Tensor) -> Tensor:
     return x.contiguous().flatten().view(x.shape)
 
 
-def batch_for(shape: Sequence[int], most: int = MOST) -> int:
+def batch_for(shape: Sequence[int], most: int = MOST, pixels: int = PIXELS) -> int:
     """How many inputs of this shape go through a network at once: ``most``, or fewer if they are large images, whose
-    activations would take gigabytes.
+    activations would take gigabytes: at most ``pixels`` in all.
 
     >>> batch_for((3, 32, 32)), batch_for((3, 224, 224)), batch_for((512,))
     (500, 20, 500)
     """
-    return max(1, min(most, PIXELS // math.prod(shape[1:])))
+    return max(1, min(most, pixels // math.prod(shape[1:])))
 
 
 def logits(model: Model, inputs: Splittable) -> Tensor:

@@ -141,8 +141,9 @@ def plain_models(model: Model) -> dict[str, Model]:
     spec = replace(model.spec, head=HeadSpec(), auxiliary=(), temperature=None)
     if isinstance(model.backbone, Frozen):
         name = plain_name(spec.backbone)
-        made = {f"features of {name}": Model(replace(spec, backbone=name))}
-        made[f"features of {name}"].backbone.load_state_dict(model.backbone.embedder.state_dict())
+        plain = Model(replace(spec, backbone=name))
+        plain.backbone.load_state_dict(model.backbone.embedder.state_dict())
+        made = {f"features of {name.rpartition(':')[2]}": plain}
     else:
         names = {"HOG": "hog", "pixels": "identity"} if len(spec.shape) == 3 else {"the vectors": "identity"}
         made = {name: Model(replace(spec, backbone=backbone)) for name, backbone in names.items()}

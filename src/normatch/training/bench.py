@@ -18,6 +18,7 @@ from normatch.device import circumstances, device_of
 from normatch.errors import UserError
 from normatch.nets import create_backbone
 from normatch.text import counted
+from normatch.training.bank import batch_to_embed
 from normatch.training.job import Job, prepare
 from normatch.training.loop import Loop
 from normatch.training.progress import Progress, quiet
@@ -210,8 +211,9 @@ class Pace:
 
 
 @torch.no_grad()
-def embedding_pace(backbone: str, shape: tuple[int, ...], device: torch.device, batch: int = 32) -> float:
+def embedding_pace(backbone: str, shape: tuple[int, ...], device: torch.device) -> float:
     """Images of this shape that a backbone embeds in a second, from a few batches."""
+    batch = batch_to_embed(shape, device)
     with torch.random.fork_rng([]):
         embedder = create_backbone(backbone, shape).eval().to(device)
     images = torch.zeros(batch, *shape, device=device).contiguous(memory_format=torch.channels_last)

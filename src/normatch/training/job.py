@@ -2,6 +2,7 @@
 made."""
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +15,11 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset, Reading, Split, digest, draw_split, hold_out, load_corpus
 from normatch.data.dataset import pieces
 from normatch.data.images import DEFAULT, SIZES
+from normatch.data.manifest import is_manifest
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
 from normatch.nets import PRETRAINED, Backbone, find_backbone, suitable_backbone
-from normatch.nets.frozen import FROZEN, TUNED, plain_name
+from normatch.nets.frozen import FROZEN, TUNED, Frozen, plain_name
 from normatch.nets.model import Model, ModelSpec, load_model
 from normatch.nets.weights import load_weights
 from normatch.seeding import derive
@@ -60,11 +62,14 @@ class Job:
     """Features of the views of each training image, if there are any."""
     start: Model | None = None
     """The model that training starts from, of another run."""
+    embedding_seconds: float = 0.0
+    """What they and the features of all images took, which is little if they were cached."""
 
     @property
     def backbone(self) -> str:
         """The name in the config, where "auto" is decided."""
-        return plain_name((self.frozen or self.method.model).spec.backbone)
+        found = plain_name((self.frozen or self.method.model).spec.backbone)
+        return found if self.config.backbone == "auto" else self.config.backbone
 
     def whole(self, model: Model) -> Model:
         """The model that is saved, of what the method has trained."""
@@ -129,7 +134,9 @@ def corpus_of(run: Run, moved: Moved = STAYED, reading: Reading = DEFAULT) -> Co
 
 def draw(config: Config, corpus: Corpus) -> Split:
     """Draw the labelled, unlabelled and validation samples of a run; UserError if the method lacks unlabelled ones."""
-    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if config.labelled else None
+    # Tables of files alone add to the labels that there are; with a run, they add to the run's.
+    instead = config.labelled and not all(is_manifest(place.expanduser()) for place in config.labelled)
+    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if instead else None
     split = draw_split(
         corpus,
         config.labels,
@@ -177,11 +184,13 @@ def prepare(
     else:
         begun.must_be_its_data(corpus)
         split = begun.split
-    frozen, bank, samples = None, None, corpus
+    frozen, bank, samples, embedding_seconds = None, None, corpus, 0.0
     if config.freeze:
+        begin = time.perf_counter()
         runtime = runtime.with_threads(math.inf)  # most of the work is to embed, for which all cores count
         frozen = _frozen_model(config, corpus.train).to(runtime.device)
         samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
+        embedding_seconds = time.perf_counter() - begin
     on_host = bank is None and stays_on_host(config.pool, samples, runtime.device)
     before = None if config.start is None or start is not None else Run.open(config.start.expanduser())
     if before is not None:
@@ -228,7 +237,7 @@ def prepare(
     if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     start = start.to(runtime.device) if start is not None else None
-    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, start)
+    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, start, embedding_seconds)
 
 
 def untrained_start(config: Config, images: Dataset) -> Model:
@@ -286,6 +295,9 @@ def _frozen_model(config: Config, images: Dataset) -> Model:
     with torch.random.fork_rng([]):
         model = Model(_model_spec(config, f"{FROZEN}:{name}", images))
     _load(model.backbone, config)
+    assert isinstance(model.backbone, Frozen)
+    if saved_as := model.backbone.embedder.saved_as:
+        model.spec = replace(model.spec, backbone=f"{FROZEN}:{saved_as}")
     return model.eval()
 
 

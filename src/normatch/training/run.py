@@ -66,6 +66,7 @@ RESULT: dict[str, Any] = dict.fromkeys(SCORES, float | None) | {
     "seed": int,
     "steps": int,
     "seconds": float,
+    "embedding_seconds": float,
     "hardware": str,
     "date": str,
     "versions": dict[str, str],
@@ -194,7 +195,7 @@ class Run:
             raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
 
         def read(path: Path) -> dict[str, Any]:
-            result = checked(read_object(path), RESULT)
+            result = checked({"embedding_seconds": 0.0} | read_object(path), RESULT)
             for name in SCORES:
                 if result[name] is not None and not 0 <= result[name] <= 1:
                     raise ValueError(f"{name} is {result[name]!r}")
@@ -228,8 +229,10 @@ class Run:
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
         warned = f", warnings: {names} (see warnings.json)" if names else ""
-        steps = counted(result["steps"], "step")
-        return f"{reached}{steps} in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
+        time = f"{counted(result['steps'], 'step')} in {result['seconds']:.0f} s"
+        if result["embedding_seconds"] >= 1:
+            time = f"embedded in {result['embedding_seconds']:.0f} s, {time}"
+        return f"{reached}{time}{skipped}{warned}: {self.path}"
 
     def describe_baselines(self) -> list[str]:
         """A line of text for each baseline."""

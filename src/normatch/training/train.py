@@ -77,7 +77,7 @@ def train(
             prepare(config, corpus, start=like, reading=reading)
         # Not earlier: a message about data that is not found quotes it as it was given.
         made = {"backbone": job.backbone, "threads": job.runtime.threads}
-        stored, *before = (_with_absolute_paths(c).replace(**made) for c in (config, first) if c is not None)
+        stored, *before = (_with_absolute_paths(c.replace(**made)) for c in (config, first) if c is not None)
         run = Run.create(path, stored, job.split, job.corpus, *before)
         with run.alone():
             _train(run.first or run, job, None, progress, run, new=True)
@@ -125,7 +125,9 @@ def _with_absolute_paths(config: Config) -> Config:
     def absolute(path: Path | str) -> Path:
         return Path(os.path.abspath(Path(path).expanduser()))
 
+    family, colon, file = config.backbone.partition(":")
     return config.replace(
+        backbone=f"{family}:{absolute(file)}" if family == "onnx" and colon else config.backbone,
         data=config.data if config.data in sources else str(absolute(config.data)),
         labelled=tuple(map(absolute, config.labelled)),
         unlabelled=config.unlabelled and absolute(config.unlabelled),
@@ -171,20 +173,27 @@ def _train(
                 if (remedy := _remedy(error, job.config)) is not None:
                     raise UserError(remedy) from error
                 raise
-            signals.close()
+            stop.at_once = True
             _finish(run, loop, progress)
 
 
+class _Stop(threading.Event):
+    """Set to stop a run after its present step."""
+
+    at_once = False
+    """Whether no step is left: all is saved but what follows from it."""
+
+
 @contextmanager
-def _stopped_by_signals(run: Run) -> Iterator[threading.Event]:
+def _stopped_by_signals(run: Run) -> Iterator[_Stop]:
     """An event that SIGTERM and Ctrl-C set while the block runs, so that the run stops after its step and is saved.
 
     A second Ctrl-C stops at once. Only the main thread gets signals; handlers that somebody else has installed stay.
     """
-    stop = threading.Event()
+    stop = _Stop()
 
     def handle(number: int, frame: object) -> None:
-        if stop.is_set() and number == signal.SIGINT:
+        if stop.at_once or (stop.is_set() and number == signal.SIGINT):
             raise KeyboardInterrupt
         stop.set()
 
@@ -261,6 +270,7 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
         "baselines": _baselines(run, loop, on, found.get(on or ""), progress),
         "steps": loop.step.done,
         "seconds": loop.seconds,
+        "embedding_seconds": loop.job.embedding_seconds,
         "hardware": loop.step.runtime.describe(),
         **stamp(),
     }
