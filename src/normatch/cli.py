@@ -135,6 +135,12 @@ def _message(frame: str) -> str:
     ]
     if missing := re.match(r"Missing from [^:]*: (\S+) (.*?)\.? \(required\)", paragraphs[0]):
         return f"{missing[1]} is missing ({missing[2]})"
+    if wrong := re.match(r"Error parsing (\S+): (.*)", paragraphs[0]):
+        value, number = re.search(r"'(.*)'", wrong[2]), re.search(r"int\(\)|INT|float|FLOAT", wrong[2])
+        if value and number:
+            return f"{wrong[1]} is {value[0]}: give a {'whole ' if number[0].startswith(('i', 'I')) else ''}number"
+    if wrong := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", paragraphs[0]):
+        return f"{wrong[2]} is {wrong[1]}: choose from {wrong[3]}"
     meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
     return paragraphs[0].rstrip(".") + (f"; did you mean {meant[1]}?" if meant else "")
 
@@ -270,6 +276,8 @@ def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config,
         base, automatic = _base(given.recipe, argv)
         given = _parse_from(base, options, verb, argv)
     _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
+    if not given.labelled and "labelled" in _given_fields(argv):
+        raise UserError("--labelled names nothing: give runs, tables or files of positions, or leave it out")
     if given.scratch and given.freeze:
         raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
     return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
@@ -565,7 +573,7 @@ def _data_get(name: Name, root: Root = None) -> None:
 
 
 def _data_inspect(
-    data: Positional[str],
+    data: Positional[Annotated[str, tyro.conf.arg(metavar="DATA")]],
     unlabelled: Path | None = None,
     root: Root = None,
     sheet: Path | None = None,
@@ -626,7 +634,8 @@ def _reproduce(
 
     Args:
         name: table1 to table7, figure3 to figure5, controls (that the paper lacks), choices (what it leaves open), fast
-            (the recipe cifar10-40-fast), all, or grid (the runs that settle the main claims, in a fixed order).
+            (the recipe cifar10-40-fast), methods (all of them on digits), all, or grid (the runs that settle the main
+            claims, in a fixed order).
         steps: Steps of each run, to which the paper's schedule is scaled down; by default the whole schedule.
         seeds: Label seeds; every row is trained once with each. By default 0 1 2; those of the grid are fixed.
         only: Train only the runs whose name contains one of these words.

@@ -39,7 +39,7 @@ def seeds(edited: Edited) -> Seeds:
     return make
 
 
-def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs) -> None:
+def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs, tmp_path: Path) -> None:
     accuracies = [0.6, 0.7, 0.75]
     found = compare([*seeds("normatch", "ours", accuracies), runs["supervised"]])
     ours, other = found["groups"]
@@ -52,8 +52,12 @@ def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs) -> None:
     assert other["interval"] == pytest.approx((wilson.low, wilson.high))
     assert "seed" not in found["settings"]
     assert "method" in found["settings"]
-    (same,) = compare(seeds("normatch", "same", [0.9, 0.9]))["groups"]  # no interval of no width
+    alike = compare(seeds("normatch", "same", [0.9, 0.9]))
+    (same,) = alike["groups"]  # no interval of no width
     assert same["interval"][0] < 0.9 < same["interval"][1]
+    page = Page(write_comparison(alike, tmp_path / "page.html").read_text())
+    assert "1 config, 2 runs" in page.words
+    assert "90.0% is the mean accuracy of same (2 runs)" in page.words
 
 
 def test_runs_are_paired_by_seed_or_compared_as_groups(seeds: Seeds) -> None:
