@@ -214,27 +214,27 @@ def _train(argv: list[str]) -> None:
     from normatch.training.run import Run
     from normatch.training.train import run_folder, train
 
-    config, given, automatic = _parse_run(TrainOptions, "train", argv)
-    kept = Run(run_folder(config, given.out))
-    finished = given.resume and kept.finished
+    config, parsed, automatic = _parse_run(TrainOptions, "train", argv)
+    kept = Run(run_folder(config, parsed.out))
+    finished = parsed.resume and kept.finished
     with decoding() as on_decoded, _or_skipped():
         made = plan(
             config,
-            given.out,
-            resume=given.resume,
-            minutes=given.minutes,
+            parsed.out,
+            resume=parsed.resume,
+            minutes=parsed.minutes,
             automatic=automatic,
             # A stored config is repeated as it is.
-            fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
-            reading=Reading(given.cache, on_decoded),
+            fixed=_given_fields(argv) | ({"log_every"} if parsed.config else set()),
+            reading=Reading(parsed.cache, on_decoded),
         )
     if chosen := made.describe():
         _say(chosen.rstrip("\n"))
     config = made.config
     # A run that is resumed keeps its name.
-    with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
-        reading = Reading(given.cache)
-        run = train(config, given.out, resume=given.resume, progress=progress, corpus=made.corpus, reading=reading)
+    with shown(f"{kept.config.name if parsed.resume else config.name} {config.method}") as progress:
+        reading = Reading(parsed.cache)
+        run = train(config, parsed.out, resume=parsed.resume, progress=progress, corpus=made.corpus, reading=reading)
     _say("\n".join([f"{'already finished: ' if finished else ''}{run.describe()}", *run.describe_baselines()]))
     place = shlex.quote(str(run.path))
     _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
@@ -247,21 +247,21 @@ def _bench(argv: list[str]) -> None:
     from normatch.training.bench import bench, describe
     from normatch.training.progress import Lines, decoding
 
-    config, given, automatic = _parse_run(BenchOptions, "bench", argv)
+    config, parsed, automatic = _parse_run(BenchOptions, "bench", argv)
     made = Plan(config)
     if automatic:
         # Time the settings that `normatch train` would choose.
         with decoding() as on_decoded, _or_skipped():
-            made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
+            made = choose(config, _given_fields(argv), Reading(parsed.cache, on_decoded))
     report = bench(
         made.config,
-        repeats=given.repeats,
-        seconds=given.seconds,
-        images=given.images,
+        repeats=parsed.repeats,
+        seconds=parsed.seconds,
+        images=parsed.images,
         corpus=made.corpus,
         progress=Lines(f"{config.name} {config.method}"),
     )
-    _say(jsonlib.dumps(report) if given.json else describe(report))
+    _say(jsonlib.dumps(report) if parsed.json else describe(report))
 
 
 def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":
@@ -270,17 +270,17 @@ def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config,
 
     recipe = argv[0] if argv and not argv[0].startswith("-") else None
     base, automatic = _base(recipe, argv)
-    given = _parse_from(base, options, verb, argv)
-    if given.recipe != recipe:
+    parsed = _parse_from(base, options, verb, argv)
+    if parsed.recipe != recipe:
         # The recipe came after a flag, so only the whole parse could find it: parse again with its defaults.
-        base, automatic = _base(given.recipe, argv)
-        given = _parse_from(base, options, verb, argv)
-    _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
-    if not given.labelled and "labelled" in _given_fields(argv):
+        base, automatic = _base(parsed.recipe, argv)
+        parsed = _parse_from(base, options, verb, argv)
+    _must_be_numbers({f.name: getattr(parsed, f.name) for f in dataclasses.fields(options)})
+    if not parsed.labelled and "labelled" in _given_fields(argv):
         raise UserError("--labelled names nothing: give runs, tables or files of positions, or leave it out")
-    if given.scratch and given.freeze:
+    if parsed.scratch and parsed.freeze:
         raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
-    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
+    return Config(**{f.name: getattr(parsed, f.name) for f in dataclasses.fields(Config)}), parsed, automatic
 
 
 def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":

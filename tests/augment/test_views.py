@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from normatch.augment import VIEWS, AugmentConfig, Numbers, Views, check_view
 from normatch.augment.crop import ResizedCrop
 from normatch.augment.cutout import cut_out
-from normatch.augment.randaugment import build_programs, randaugment
+from normatch.augment.randaugment import apply_choices, build_programs, choose
 from normatch.augment.rotate import quarter_turns
 from normatch.augment.weak import weak_view
 from normatch.errors import UserError
@@ -64,7 +64,7 @@ def test_a_strong_image_is_a_weak_one_then_randaugment_then_cutout(
     uniform, _ = numbers["randaugment"]
     assert uniform.shape == (4, len(images), 2)
     weak = weak_view(images, numbers["weak"][0], pad, flip=True)
-    augmented = randaugment(weak, uniform, strength, build_programs(*shape[1:], "cpu"))
+    augmented = apply_choices(weak, choose(uniform, strength), build_programs(*shape[1:], "cpu"))
     assert torch.equal(views.make(images, numbers), cut_out(augmented, numbers["cutout"][0], hole))
     assert torch.equal(views.make(images, {"weak": numbers["weak"]}), weak)
     assert list(views.numbers("weak", len(images), seeded(0), "cpu")) == ["weak"]

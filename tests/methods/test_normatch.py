@@ -155,7 +155,7 @@ def test_contradictions_are_named(choices: dict[str, object], names: str) -> Non
 
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_pseudo_labels_are_soft_until_the_decision_and_then_one_hot(adaptive: bool) -> None:
-    def made(**choices: object) -> Method:
+    def made(**choices: object) -> Any:
         torch.manual_seed(0)
         method: Any = make_method("normatch", means="normal", **choices)
         if method.adaptive is not None:

@@ -1,4 +1,4 @@
-"""What the engine hands to whom, and when: the right items, weights, seeds and rates, at the right steps."""
+"""What the engine hands to whom, and when: the right samples, weights, seeds and rates, at the right steps."""
 
 import contextlib
 import time

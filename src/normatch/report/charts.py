@@ -66,12 +66,12 @@ def tag(element: str, *children: str, **attributes: object) -> Markup:
     >>> tag("text", "a < b", x=1.0, text_anchor="end")
     Markup('<text x="1" text-anchor="end">a &lt; b</text>')
     """
-    given = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{clean(pixels(value) if isinstance(value, Real) else value)}"'
         for name, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{element}{given}>{''.join(map(clean, children))}</{element}>")
+    return Markup(f"<{element}{written}>{''.join(map(clean, children))}</{element}>")
 
 
 def pixels(value: Any) -> str:
