@@ -146,6 +146,7 @@ def test_with_a_stand_in_no_number_is_the_papers(tmp_path: Path) -> None:
         ([2.0, 2.1, 1.9], 5.0, True, "contradicted"),  # above 0, but less than half of the claim
         ([0.0, 0.3, -0.3], 5.0, True, "contradicted"),
         ([9.0, -4.0, 5.0], 5.0, True, "open"),
+        ([1.0, 3.0, 2.5], 5.0, True, "open"),  # the interval ends between half of the claim and the claim
         ([-60.0, -61.0, -59.0], -64.0, True, "supported"),
         ([-2.0, 1.0, 0.0], -64.0, True, "contradicted"),
     ],
