@@ -67,15 +67,15 @@ def level(what: str, page: str, study: str, name: str, column: int = 0) -> Line:
     """An accuracy: supported if the interval begins at most a point below the paper's, contradicted if it ends so."""
     cell = row_of(study, name).cells[column]
     paper = cell.paper["accuracy"].value
-    answer = next(iter(Table(STUDIES[study], RUNS).answers(cell.trial)), None)
-    if answer is None:
+    runs = next(iter(Table(STUDIES[study], RUNS).runs_of(cell.trial)), None)
+    if runs is None:
         return line(what, f"{paper:.2f}", [], None, "not run", page)
-    each = answer.values()
+    each = runs.values()
     said: Verdict = "open"
-    if answer.complete and len(each) > 1:
+    if runs.complete and len(each) > 1:
         low, high = mean_interval(each)
         said = "supported" if low >= paper - 1 else "contradicted" if high < paper else "open"
-    return line(what, f"{paper:.2f}", each, answer.steps / answer.whole, said, page, gain=False)
+    return line(what, f"{paper:.2f}", each, runs.steps / runs.whole, said, page, gain=False)
 
 
 def gain(what: str, page: str, study: str, name: str, over: str, column: int = 0, claimed: float | None = None) -> Line:
@@ -92,13 +92,13 @@ def gain(what: str, page: str, study: str, name: str, over: str, column: int = 0
 
 def curves(what: str, first: str, second: str, paper: str, claimed: float) -> Line:
     """A difference of two curves of Figures 3 and 4 at the end, in points."""
-    answer = Table(STUDIES["figure3"], RUNS).longest()
-    if answer is None:
+    runs = Table(STUDIES["figure3"], RUNS).longest()
+    if runs is None:
         return line(what, paper, [], None, "not run", "pseudo-labels")
-    ended = [result.curves for result in answer.results if not result.failed]
+    ended = [result.curves for result in runs.results if not result.failed]
     each = [100 * (curves[first][-1][1] - curves[second][-1][1]) for curves in ended]
-    said = verdict(each, claimed, complete=answer.complete)
-    return line(what, paper, each, answer.steps / answer.whole, said, "pseudo-labels")
+    said = verdict(each, claimed, complete=runs.complete)
+    return line(what, paper, each, runs.steps / runs.whole, said, "pseudo-labels")
 
 
 def digits_runs(method: str) -> list[float]:
@@ -172,7 +172,7 @@ def main_page() -> str:
         [what, f"{PUBLISHED}", f"{speed:.1f}", f"{low:.1f} to {high:.1f} (all)", "5 timings", "supported", SPEED],
         ["Equations equal to the published code's, to rounding", *("–",) * 4, "supported", "[methods](methods.md)"],
     ]
-    (whole, *_) = Table(STUDIES["controls"], RUNS).answers(STUDIES["controls"].trials()[-1])[0].results
+    (whole, *_) = Table(STUDIES["controls"], RUNS).runs_of(STUDIES["controls"].trials()[-1])[0].results
     short = [100 * result.accuracy for result in RUNS if result.config.steps == 10_240 and result.accuracy]
     weight = whole.last("pseudo/weight")
     rules = RULES.format(minutes=whole.seconds / 60, weight=weight, least=min(short), most=max(short))
@@ -235,15 +235,15 @@ def compared_page() -> str:
     for row in study.rows:
         cells = []
         for j, cell in enumerate(row.cells):
-            answer = next(iter(table.answers(cell.trial)), None)
+            runs = next(iter(table.runs_of(cell.trial)), None)
             found = next(table.paired(row, study.rows[0], j), None) if row is not study.rows[0] else None
-            each = answer.values() if answer else []
+            each = runs.values() if runs else []
             spread = f" ± {statistics.stdev(each):.1f}" if len(each) > 1 else ""
             interval = f" ({' to '.join(map(signed, found.interval))})" if found and found.interval else ""
             cells += [
                 f"{statistics.mean(each):.1f}{spread} ({len(each)})" if each else "–",
                 f"{signed(found.mean)}{interval}" if found else "–",
-                f"{statistics.mean(answer.values('steps/s')):.0f}" if answer else "–",
+                f"{statistics.mean(runs.values('steps/s')):.0f}" if runs else "–",
             ]
         rows.append([row.name, *cells])
     return f"""# All methods in one engine

@@ -58,7 +58,7 @@ def choose(data: Path, **options: Any) -> Plan:
 
 @pytest.mark.parametrize(
     ("each", "unlabelled", "batch", "ratio"),
-    [(20, 0, 32, 1), (50, 300, 32, 7), (10, 380, 16, 7), (5, 20, 8, 3), (5, 2, 8, 1)],
+    [(20, 0, 32, 1), (50, 300, 32, 7), (10, 380, 16, 7), (15, 90, 16, 7), (5, 20, 8, 3), (5, 2, 8, 1)],
 )
 def test_batches_go_by_the_number_of_samples(
     tmp_path: Path, each: int, unlabelled: int, batch: int, ratio: int

@@ -136,6 +136,12 @@ def _message(frame: str) -> str:
     ]
     if missing := re.match(r"Missing from [^:]*: (\S+) (.*?)\.? \(required\)", paragraphs[0]):
         return f"{missing[1]} is missing ({missing[2]})"
+    if wrong := re.match(r"Error parsing (\S+): (.*)", paragraphs[0]):
+        value, number = re.search(r"'(.*)'", wrong[2]), re.search(r"int\(\)|INT|float|FLOAT", wrong[2])
+        if value and number:
+            return f"{wrong[1]} is {value[0]}: give a {'whole ' if number[0].startswith(('i', 'I')) else ''}number"
+    if wrong := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", paragraphs[0]):
+        return f"{wrong[2]} is {wrong[1]}: choose from {wrong[3]}"
     meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
     return paragraphs[0].rstrip(".") + (f"; did you mean {meant[1]}?" if meant else "")
 
@@ -228,33 +234,33 @@ def _train(argv: list[str]) -> None:
     from normatch.training.run import Run
     from normatch.training.train import run_folder, train
 
-    config, given, automatic = _parse_run(TrainOptions, "train", argv)
-    kept = Run(run_folder(config, given.out))
-    finished = given.resume and kept.finished
+    config, parsed, automatic = _parse_run(TrainOptions, "train", argv)
+    kept = Run(run_folder(config, parsed.out))
+    finished = parsed.resume and kept.finished
     with decoding() as on_decoded, _or_skipped():
         made = plan(
             config,
-            given.out,
-            resume=given.resume,
-            minutes=given.minutes,
-            finetune=given.finetune if "finetune" in _given_fields(argv) else None,
+            parsed.out,
+            resume=parsed.resume,
+            minutes=parsed.minutes,
+            finetune=parsed.finetune if "finetune" in _given_fields(argv) else None,
             automatic=automatic,
             # A stored config is repeated as it is.
-            fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
-            reading=Reading(given.cache, on_decoded),
+            fixed=_given_fields(argv) | ({"log_every"} if parsed.config else set()),
+            reading=Reading(parsed.cache, on_decoded),
         )
     if chosen := made.describe():
         _say(chosen.rstrip("\n"))
     config = made.config
     # A run that is resumed keeps its name.
-    with shown(f"{kept.config.name if given.resume else config.name} {config.method}") as progress:
-        reading = Reading(given.cache)
+    with shown(f"{kept.config.name if parsed.resume else config.name} {config.method}") as progress:
+        reading = Reading(parsed.cache)
         first = None if made.before is None else made.before.config
         run = train(
             config,
-            given.out,
+            parsed.out,
             first=first,
-            resume=given.resume,
+            resume=parsed.resume,
             progress=progress,
             corpus=made.corpus,
             reading=reading,
@@ -271,27 +277,27 @@ def _sweep(argv: list[str]) -> None:
     from normatch.training.launch import Launched
     from normatch.training.progress import decoding
 
-    base, given, automatic = _parse_run(SweepOptions, "sweep", argv)
-    grid = _grid(given.grid)
-    if len(set(given.seeds)) < len(given.seeds) or not given.seeds:
-        raise UserError(f"seeds are {' '.join(map(str, given.seeds)) or 'none'}: give one or more different numbers")
-    out = given.out or Path("runs") / f"{base.name}-sweep"
+    base, parsed, automatic = _parse_run(SweepOptions, "sweep", argv)
+    grid = _grid(parsed.grid)
+    if len(set(parsed.seeds)) < len(parsed.seeds) or not parsed.seeds:
+        raise UserError(f"seeds are {' '.join(map(str, parsed.seeds)) or 'none'}: give one or more different numbers")
+    out = parsed.out or Path("runs") / f"{base.name}-sweep"
     runs = []
     for values in itertools.product(*grid.values()):
         flags = [word for name, value in zip(grid, values, strict=True) for word in (f"--{name}", value)]
         config = _config_of(_parse_from(base, RunOptions, "sweep", flags))
         if automatic:
             with decoding() as on_decoded, _or_skipped():
-                config = choose(config, _given_fields([*argv, *flags]), Reading(given.cache, on_decoded)).config
+                config = choose(config, _given_fields([*argv, *flags]), Reading(parsed.cache, on_decoded)).config
         words = [f"{name.rpartition('.')[2]}-{value}" for name, value in zip(grid, values, strict=True)]
-        for seed in given.seeds:
+        for seed in parsed.seeds:
             name = "-".join([*words, f"seed{seed}"]).replace("/", "_")
             runs.append(Launched(config.replace(seed=seed, name=name), out / name))
-    failed = _launch(runs, out / "logs", given.processes, given.slurm, given.dry_run, _say)
+    failed = _launch(runs, out / "logs", parsed.processes, parsed.slurm, parsed.dry_run, _say)
     if failed:
         _say(f"normatch: {len(failed)} of {len(runs)} runs failed: {', '.join(failed)}", sys.stderr)
         raise SystemExit(1)
-    if not given.dry_run and given.slurm is None:
+    if not parsed.dry_run and parsed.slurm is None:
         _say(f"next: normatch compare {shlex.join(str(run.folder) for run in runs)}")
 
 
@@ -343,45 +349,47 @@ def _bench(argv: list[str]) -> None:
     from normatch.training.bench import bench, describe
     from normatch.training.progress import Lines, decoding
 
-    config, given, automatic = _parse_run(BenchOptions, "bench", argv)
+    config, parsed, automatic = _parse_run(BenchOptions, "bench", argv)
     made = Plan(config)
     if automatic:
         # Time the settings that `normatch train` would choose.
         with decoding() as on_decoded, _or_skipped():
-            made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
+            made = choose(config, _given_fields(argv), Reading(parsed.cache, on_decoded))
     report = bench(
         made.config,
-        repeats=given.repeats,
-        seconds=given.seconds,
-        images=given.images,
+        repeats=parsed.repeats,
+        seconds=parsed.seconds,
+        images=parsed.images,
         corpus=made.corpus,
         progress=Lines(f"{config.name} {config.method}"),
     )
-    _say(jsonlib.dumps(report) if given.json else describe(report))
+    _say(jsonlib.dumps(report) if parsed.json else describe(report))
 
 
 def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":
     """The config, an object with the verb's own options, and whether what is not given is to be chosen for the data."""
     recipe = argv[0] if argv and not argv[0].startswith("-") else None
     base, automatic = _base(recipe, argv)
-    given = _parse_from(base, options, verb, argv)
-    if given.recipe != recipe:
+    parsed = _parse_from(base, options, verb, argv)
+    if parsed.recipe != recipe:
         # The recipe came after a flag, so only the whole parse could find it: parse again with its defaults.
-        base, automatic = _base(given.recipe, argv)
-        given = _parse_from(base, options, verb, argv)
-    _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
-    if given.scratch and given.freeze:
+        base, automatic = _base(parsed.recipe, argv)
+        parsed = _parse_from(base, options, verb, argv)
+    _must_be_numbers({f.name: getattr(parsed, f.name) for f in dataclasses.fields(options)})
+    if not parsed.labelled and "labelled" in _given_fields(argv):
+        raise UserError("--labelled names nothing: give runs, tables or files of positions, or leave it out")
+    if parsed.scratch and parsed.freeze:
         raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
-    if given.scratch and (given.start is not None or getattr(given, "finetune", False)):
+    if parsed.scratch and (parsed.start is not None or getattr(parsed, "finetune", False)):
         raise UserError("--scratch starts from random weights, --start and --finetune from trained ones: leave it out")
-    return _config_of(given), given, automatic
+    return _config_of(parsed), parsed, automatic
 
 
-def _config_of(given: Any) -> "Config":
+def _config_of(parsed: Any) -> "Config":
     """The config of what was parsed."""
     from normatch.config import Config
 
-    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)})
+    return Config(**{f.name: getattr(parsed, f.name) for f in dataclasses.fields(Config)})
 
 
 def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":
@@ -687,7 +695,7 @@ def _data_get(name: Name, root: Root = None) -> None:
 
 
 def _data_inspect(
-    data: Positional[str],
+    data: Positional[Annotated[str, tyro.conf.arg(metavar="DATA")]],
     unlabelled: Path | None = None,
     root: Root = None,
     sheet: Path | None = None,
@@ -750,7 +758,8 @@ def _reproduce(
 
     Args:
         name: table1 to table7, figure3 to figure5, controls (that the paper lacks), choices (what it leaves open), fast
-            (the recipe cifar10-40-fast), all, or grid (the runs that settle the main claims, in a fixed order).
+            (the recipe cifar10-40-fast), methods (all of them on digits), all, or grid (the runs that settle the main
+            claims, in a fixed order).
         steps: Steps of each run, to which the paper's schedule is scaled down; by default the whole schedule.
         seeds: Label seeds; every row is trained once with each. By default 0 1 2; those of the grid are fixed.
         only: Train only the runs whose name contains one of these words.

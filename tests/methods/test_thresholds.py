@@ -80,7 +80,9 @@ def passed(batch: Batch, p: torch.Tensor, strong: torch.Tensor, weight: torch.Te
 
 @pytest.mark.parametrize("uniform", [True, False])
 def test_softmatch_weighs_by_aligned_confidence(uniform: bool) -> None:
-    method, average, mean, variance = made("softmatch", uniform=uniform), np.full(3, 1 / 3), 1 / 3, 1.0
+    method, average, mean, variance = made("softmatch", uniform=uniform), np.full(3, 1 / 3), 0.9, 0.05
+    method.adaptive.mean.fill_(mean)
+    method.adaptive.variance.fill_(variance)
     for p, tensor, batch in batches(method):
         average += 0.001 * (p.mean(0) - average)
         aligned = p / average / (p / average).sum(1, keepdims=True) if uniform else p

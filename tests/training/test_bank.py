@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import normatch
+from normatch.augment import Views
 from normatch.config import Config
 from normatch.data import Reading
 from normatch.data.cache import Cache
@@ -101,6 +102,18 @@ def test_stopped_and_resumed_equals_left_alone(
 def test_features_are_float32_whatever_the_precision_of_the_steps(frozen: Config) -> None:
     exact, rounded = (prepare(frozen.replace(precision=kind)).samples.train.inputs for kind in ("float32", "bfloat16"))
     np.testing.assert_array_equal(exact, rounded)
+
+
+def test_views_are_drawn_by_the_seed(frozen: Config) -> None:
+    job = prepare(frozen)
+    assert job.frozen is not None
+    images, views = job.corpus.train.view(np.arange(4)), Views(job.corpus.train.shape, frozen.augment)
+    first, again, other = (bank.embed(job.frozen, images, views, 2, seed) for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    same = [np.array_equal(first[:, i], other[:, i]) for i in range(5)]
+    assert same == [True, False, False, False, False], "only the plain image has no view"
+    alike = bank.embed(job.frozen, images.view(np.zeros(64, np.int64)), views, 1, 0)
+    assert not np.array_equal(alike[:32, 1], alike[32:, 1]), "each batch draws anew"
 
 
 def test_embedding_is_shown_up_to_its_end(frozen: Config) -> None:

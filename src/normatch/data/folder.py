@@ -67,9 +67,9 @@ class Listings:
     def files(self) -> NDArray[np.object_]:
         """The name of each file: its path relative to the data's folder, as a manifest has it, or else absolute."""
         # Strip both spellings of the folder: a manifest may list absolute paths, while the folder is given as relative.
-        given = "" if self.root == Path() else os.path.join(self.root, "")
-        whole = os.path.join(os.path.abspath(self.root), "")
-        return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.paths], object)
+        relative = "" if self.root == Path() else os.path.join(self.root, "")
+        absolute = os.path.join(os.path.abspath(self.root), "")
+        return np.array([str(path).removeprefix(relative).removeprefix(absolute) for path in self.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
         """These listings plus all other images, at any depth, of the folder ``where``, as unlabelled ones."""
@@ -234,7 +234,7 @@ def _only(folder: Path) -> str:
 
 def _suffixes(files: Collection[str]) -> str:
     counts = Counter(os.path.splitext(file)[1].lower() or "no suffix" for file in files)
-    more = [f"{len(counts) - SHOWN:,} more kinds"] if len(counts) > SHOWN else []
+    more = [f"{len(counts) - SHOWN:,} more suffixes"] if len(counts) > SHOWN else []
     return ", ".join([f"{suffix} {n:,}" for suffix, n in counts.most_common(SHOWN)] + more)
 
 

@@ -49,8 +49,11 @@ def bench(
     depend on the pixels. ``images`` is their number, by default a few times what a step draws. ``corpus`` is the data
     if already read. Parts are timed separately, so their sum may differ from the step's time.
     """
-    if repeats < 1 or not 0 < seconds <= 3600 or (images is not None and images < 1):
-        raise UserError(f"repeats is {repeats}, seconds {seconds}, images {images}: give more, but at most an hour")
+    if not 0 < seconds <= 3600:
+        raise UserError(f"seconds is {seconds}: give a number above 0, at most 3600")
+    for name, n in (("repeats", repeats), ("images", images)):
+        if n is not None and n < 1:
+            raise UserError(f"{name} is {n}: give 1 or more")
     if images is not None and config.data not in sources:
         raise UserError(f"images is {images}, but {config.data} is timed with its own images: leave it out")
     start = time.perf_counter()

@@ -359,9 +359,9 @@ class Diagnosis:
         return self.alarms[before:]
 
     def _judge(self, step: int, judged: str) -> None:
-        given = {alarm.name for alarm in self.alarms}
+        raised = {alarm.name for alarm in self.alarms}
         for rule in RULES:
-            found = rule.find(self.case, self._history) if rule.judged == judged and rule.name not in given else None
+            found = rule.find(self.case, self._history) if rule.judged == judged and rule.name not in raised else None
             if found is not None:
                 self.alarms.append(Alarm(rule.name, step, *found))
 

@@ -21,7 +21,7 @@ from normatch.errors import UserError, reason, resume_command
 from normatch.files import alone, checked, naming, read_json, read_object, read_sealed, write_json, write_sealed
 from normatch.significance import describe_accuracy
 from normatch.text import counted
-from normatch.training.diagnostics import Alarm
+from normatch.training.diagnostics import NOT_FINITE, Alarm
 from normatch.training.metrics import Record
 
 __all__ = ["SCORES", "START", "STAYED", "Moved", "Run", "RunRecorder", "write_warnings"]
@@ -103,16 +103,17 @@ class Run:
             "added_labels": {str(at): name for at, name in corpus.added_labels.items()},
         }
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        try:
-            for folder, made in ((part, config), (part / START, first)):
-                if made is not None:
-                    (folder / "checkpoint").mkdir(parents=True)
-                    write_sealed(folder / "config.json", {"normatch": normatch.__version__} | to_json(made))
-                    write_sealed(folder / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
-            os.rename(part, path)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
+        with naming(path):
+            try:
+                for folder, made in ((part, config), (part / START, first)):
+                    if made is not None:
+                        (folder / "checkpoint").mkdir(parents=True)
+                        write_sealed(folder / "config.json", {"normatch": normatch.__version__} | to_json(made))
+                        write_sealed(folder / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
+                os.rename(part, path)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
         return cls(path)
 
     @classmethod
@@ -120,6 +121,8 @@ class Run:
         """Raise UserError, before anything is read for it, if the run cannot be made at ``path``."""
         is_run = (path / "config.json").is_file()
         if is_run and not cls(path).finished:
+            if any(warning["name"] == NOT_FINITE for warning in cls(path).warnings):
+                raise UserError(f"{path} exists already, a run that diverged: delete it, or choose another --out")
             raise UserError(
                 f"{path} exists already: continue it with --resume (in Python, resume=True), or choose another --out"
             )
