@@ -195,10 +195,11 @@ class Task:
     def measure(self, network: str, weights: str, seed: int, first: dict[str, Any]) -> None:
         """Baselines, the frozen stage with the changes ``first``, and all ways of fine-tuning from there."""
         usual = self.usual | {"seed": seed}
-        key = self.key | {"backbone": network, "seed": seed, "frozen": first}
+        key = self.key | {"backbone": network, "seed": seed}
         frozen = changed(FROZEN, first).replace(**usual, backbone=network, weights=weights or None)
         if self.given.baselines:
             self.result(key | {"what": "baselines"}, lambda: baselines(frozen, self.corpus) | self.reading)
+        key |= {"frozen": first}
         folder = self.given.runs / _name(key)
         self.result(key | {"what": "frozen"}, lambda: trained(frozen, self.corpus, folder) | self.reading)
         for then in combinations(self.given.finetune) if self.given.finetune is not None else ():

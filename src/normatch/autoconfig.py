@@ -198,22 +198,18 @@ def plan(
         ours = not any(name.partition(".")[0] in STAGE for name in fixed)
         tuning = automatic and minutes is not None and ours and device_of(config.device).type == "cuda"
     if finetune and (not automatic or config.start is not None):
-        where = "starts from a run already" if config.start is not None else "is no run on your own data"
-        raise UserError(f"finetune is on, but this {where}: leave it out, or give the frozen run with --start alone")
+        has = f"start is {config.start}" if config.start is not None else f"data is {config.data!r}, not your own"
+        raise UserError(f"finetune is on, but {has}: leave it out; --start with a frozen run fine-tunes that")
     if automatic:
-        draft = choose(
-            _first_stage(config) if tuning else config, _fixed_first(fixed, tuning), reading, minutes, tuning
-        )
+        first = _first_stage(config) if tuning else config
+        draft = choose(first, _fixed_first(fixed) if tuning else fixed, reading, minutes, tuning)
+        if finetune and not draft.config.freeze:
+            raise UserError(f"finetune is on, but nothing is frozen first: {_why_not_frozen(draft)}")
     else:
         draft = Plan(config, fixed, open_corpus(config, reading))
         draft.found = _found(draft) if config.unlabelled is not None else ""
         _choose_records(draft)
     spent = 0.0 if minutes is None else _fit_into_minutes(draft, minutes, automatic)
-    if finetune and not draft.config.freeze:
-        why = draft.chosen.get("scratch", ("", "the data are no images, or the backbone was chosen without --freeze"))[
-            1
-        ]
-        raise UserError(f"finetune is on, but nothing is frozen first: {why}")
     if not tuning or not draft.config.freeze:
         return draft
     second = _second_stage(draft, config, fixed)
@@ -338,6 +334,14 @@ def _found(draft: Plan, listings: Listings | None = None) -> str:
 # Two stages
 
 
+def _why_not_frozen(draft: Plan) -> str:
+    if "scratch" in draft.chosen:
+        return draft.chosen["scratch"][1]
+    if draft.corpus is not None and not draft.corpus.train.is_images:
+        return "the data are feature vectors"
+    return f"backbone is {draft.config.backbone!r} without --freeze"
+
+
 def _first_stage(config: Config) -> Config:
     """The config without what the user has given for fine-tuning."""
     usual, settings = own(config.data), config.settings
@@ -346,8 +350,8 @@ def _first_stage(config: Config) -> Config:
     return config.replace(**{name: getattr(usual, name) for name in STAGE}, settings=settings)
 
 
-def _fixed_first(fixed: Collection[str], tuning: bool) -> set[str]:
-    return {name for name in fixed if not tuning or name.partition(".")[0] not in (*STAGE, "settings.passes")}
+def _fixed_first(fixed: Collection[str]) -> set[str]:
+    return {name for name in fixed if name.partition(".")[0] not in STAGE and name != "settings.passes"}
 
 
 def _second_stage(draft: Plan, config: Config, fixed: Collection[str]) -> Plan:

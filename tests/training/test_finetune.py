@@ -19,6 +19,7 @@ from normatch.evaluate.export import export_run
 from normatch.evaluate.held_out import evaluate_run
 from normatch.evaluate.suggest import suggest
 from normatch.methods import methods
+from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
 from normatch.nets import create_backbone
@@ -128,6 +129,7 @@ def test_without_validation_samples_the_end_is_kept_and_a_fall_is_said(
     assert f"its start on {begun.path} has" in warning["message"]
     (score,) = run.result["baselines"]
     assert (score["accuracy"], score["accuracy_of_run"]) == (begun.accuracy, run.accuracy)
+    assert "its start" in write_report(run.path).read_text()
 
 
 @pytest.mark.parametrize("stopped_in", ["first", "second"])
@@ -175,9 +177,19 @@ def test_every_verb_takes_a_fine_tuned_run(begun: Run, both: Run, tmp_path: Path
     assert evaluate_run(both.path, device="cpu")["accuracy"] == both.accuracy
     assert len(suggest(both.path, 3, device="cpu").rows) == 3
     assert "probabilities differ from PyTorch's by" in export_run(both.path, out=tmp_path / "model.onnx")
-    assert "its start" in write_report(both.path, tmp_path / "report.html").read_text()
+    assert write_report(both.path, tmp_path / "report.html").is_file()
     assert "norm_momentum" in describe(compare([begun.path, both.path]))
     json.dumps(both.result)
+
+
+@pytest.mark.parametrize("changes", [{"method": "fixmatch"}, {"settings": NorMatchSettings(flow_layers=2)}])
+def test_other_auxiliary_classifiers_than_those_of_the_start_are_new(
+    changes: dict[str, Any], begun: Run, tuned: Config, corpus: Corpus
+) -> None:
+    config = tuned.replace(start=begun.path, **changes)
+    model, given = prepare(config, corpus).method.model, weights_of(begun)
+    assert model.spec.auxiliary == methods.get(config.method).heads(config.settings)[1]
+    assert all(torch.equal(v, given[n]) for n, v in model.state_dict().items() if not n.startswith("auxiliary."))
 
 
 def test_a_run_from_random_weights_can_be_continued(tiny_config: Config, corpus: Corpus, tmp_path: Path) -> None:
@@ -212,7 +224,7 @@ def test_every_method_can_be_fine_tuned(name: str, frozen: Config, tuned: Config
         ({"freeze": True}, "start is .*: give either it or freeze"),
         ({"weights": Path("a.pth")}, "start is .*: give either it or weights"),
         ({"backbone": "wrn-28-2"}, "whose backbone is 'small-wide': leave out --backbone wrn-28-2"),
-        ({"method": "fixmatch"}, "of other classifiers .*: choose its --method"),
+        ({"settings": NorMatchSettings(head="nfc")}, "of the head .*: choose its --method"),
         ({"image_size": 16}, r"of samples of shape \(1, 8, 8\), not \(1, 16, 16\): start from a run on this data"),
         ({"seed": 1, "validation": 0.0}, "which had other test samples, .*: give --seed 0 and --test-share 0.2"),
         ({"validation": 0.3}, "which has learnt labels that are held out here: give --seed 0 and --validation 0.1"),

@@ -16,9 +16,11 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset
 from normatch.methods import Batch, Outcome, methods
 from normatch.methods.fixmatch import FixMatch
+from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Loop, prepare, train
 from normatch.training.bench import bench
+from normatch.training.job import untrained_start
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
 
@@ -234,3 +236,17 @@ def test_the_bench_captures_each_part() -> None:
     assert all(ms > 0 for ms in report["parts_ms"].values())
     assert report["peak_memory_bytes"] > 0
     assert report["machine"]["gpu"]
+
+
+def test_a_fine_tuned_step_is_captured() -> None:
+    """EfficientNet-Lite with a rate of its own, statistics that stay, and no gradients for weak views."""
+    optim = OptimConfig(lr=0.003, backbone_lr=1e-4, warmup=4)
+    config = CIFAR.replace(backbone="efficientnet-lite0", norm_momentum=0.0, optim=optim, batch=16, steps=8)
+    config = config.replace(settings=NorMatchSettings(passes="shared"))
+    corpus = noise()
+    job = prepare(config, corpus, start=untrained_start(config, corpus.train))
+    with job.runtime.scope():
+        loop = Loop(job)
+        loop.run()  # compile "on": what cannot be captured is an error
+        assert loop.step._graph is not None
+        assert next(loop.job.method.model.parameters()).isfinite().all()

@@ -218,7 +218,7 @@ def prepare(
         torch.default_generator.manual_seed(derive(config.seed, "weights"))
         model = Model(spec)
         if start is not None:
-            model.load_state_dict(start.state_dict())
+            _begin_as(model, start)
         elif pretrained and not config.freeze:
             _load(model.backbone, config)
         method = methods.get(config.method)(model, task, config.settings)
@@ -265,14 +265,24 @@ def _continued(config: Config, start: ModelSpec, wanted: ModelSpec) -> ModelSpec
     """The spec of a network that starts from another run's; UserError if that one is for other data or methods."""
     if config.backbone not in ("auto", name := plain_name(start.backbone)):
         raise UserError(f"start is {config.start}, whose backbone is {name!r}: leave out --backbone {config.backbone}")
-    what = {"shape": "samples of shape", "classes": "the classes", "head": "the head", "auxiliary": "other classifiers"}
+    what = {"shape": "samples of shape", "classes": "the classes", "head": "the head"}
     for field, said in what.items():
         ours, theirs = getattr(wanted, field), getattr(start, field)
         if ours != theirs:
             shown = [", ".join(map(str, value)) if isinstance(value, tuple) else value for value in (theirs, ours)]
             remedy = "start from a run on this data" if field in ("shape", "classes") else "choose its --method"
             raise UserError(f"start is {config.start}, of {said} ({shown[0]}), not ({shown[1]}): {remedy}")
-    return replace(start, backbone=wanted.backbone, norm_momentum=config.norm_momentum, temperature=None)
+    ours = {"backbone": wanted.backbone, "auxiliary": wanted.auxiliary, "norm_momentum": config.norm_momentum}
+    return replace(start, **ours, temperature=None)
+
+
+def _begin_as(model: Model, start: Model) -> None:
+    """Give the model the weights of its start; auxiliary classifiers that are others than there remain new."""
+    given = start.state_dict()
+    if model.spec.auxiliary != start.spec.auxiliary:
+        others = {name: value for name, value in given.items() if not name.startswith("auxiliary.")}
+        given = others | {f"auxiliary.{name}": value for name, value in model.auxiliary.state_dict().items()}
+    model.load_state_dict(given)
 
 
 def _load(backbone: Backbone, config: Config) -> None:

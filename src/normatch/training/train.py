@@ -96,7 +96,7 @@ def train(
         with run.alone():
             corpus = corpus or open_corpus(config, reading)
             if run.first is not None:
-                config = config.replace(start=run.first.path)  # the folder may have moved
+                config = config.replace(start=run.first.path.absolute())  # the folder may have moved
                 here = {name: getattr(config, name) for name in MAY_DIFFER | PLACES - {"name", "weights", "start"}}
                 _resume(run.first, run.first.config.replace(**here), corpus, reading, progress, run)
             _resume(run, config, corpus, reading, progress, run)
@@ -267,7 +267,7 @@ def _finish(run: Run, loop: Loop, progress: Progress) -> None:
         "label_counts": label_counts(corpus.train),
         "skipped": list(corpus.skipped),
         **({} if kept is None else {"start": kept}),
-        "baselines": _baselines(run, loop, on, found.get(on or ""), progress),
+        "baselines": _baselines(run, loop, model, on, found.get(on or ""), progress),
         "steps": loop.step.done,
         "seconds": loop.seconds,
         "embedding_seconds": loop.job.embedding_seconds,
@@ -290,20 +290,23 @@ def _kept(loop: Loop) -> tuple[Model, dict[str, str] | None]:
     return (start, {"kept": "start", "why": why}) if right[0] > right[1] else (end, {"kept": "end", "why": why})
 
 
-def _baselines(run: Run, loop: Loop, on: str | None, z: Tensor | None, progress: Progress) -> list[dict[str, Any]]:
-    """Baselines of a run on the user's own data, and the warning if one is better than its logits ``z``.
+def _baselines(
+    run: Run, loop: Loop, model: Model, on: str | None, z: Tensor | None, progress: Progress
+) -> list[dict[str, Any]]:
+    """The start of a run, if the ``model`` is another, and baselines of a run on the user's own data; and the warning
+    if one is better than its logits ``z``.
 
     The model is saved by now; whatever happens here, the run is finished.
     """
     scores: list[Score] = []
     predicted = z.argmax(1).cpu().numpy() if z is not None else np.empty(0, np.int64)
-    if loop.job.start is not None and on is not None:
+    if loop.job.start is not None and model is not loop.job.start and on is not None:
         scores.append(score_start(loop, loop.job.start, on, predicted))
     if loop.config.data not in sources:
         try:
             with progress.busy("baselines"):
-                found, model = compare(loop, on, predicted)
-                save_model(model, run.path, name=BASELINE)
+                found, baseline = compare(loop, on, predicted)
+                save_model(baseline, run.path, name=BASELINE)
                 scores += found
         except Exception as error:
             progress.note(f"no baselines: {reason(error)}")
