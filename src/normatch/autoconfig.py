@@ -216,6 +216,10 @@ def plan(
         raise UserError(f"finetune is on, but nothing is frozen first: {why}")
     if not tuning or not draft.config.freeze:
         return draft
+    if (backbone := draft.config.backbone).startswith("onnx:"):
+        if finetune:
+            raise UserError(f"finetune is on, but backbone {backbone!r} cannot be trained: leave it out")
+        return draft
     second = _second_stage(draft, config, fixed)
     if minutes is not None:
         try:
