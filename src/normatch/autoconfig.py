@@ -212,6 +212,10 @@ def plan(
     spent = 0.0 if minutes is None else _fit_into_minutes(draft, minutes, automatic)
     if not tuning or not draft.config.freeze:
         return draft
+    if (backbone := draft.config.backbone).startswith("onnx:"):
+        if finetune:
+            raise UserError(f"finetune is on, but backbone {backbone!r} cannot be trained: leave it out")
+        return draft
     second = _second_stage(draft, config, fixed)
     if minutes is not None:
         try:

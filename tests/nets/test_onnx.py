@@ -154,6 +154,8 @@ def test_a_run_needs_its_own_folder_alone(kind: Any, method: str, config: Config
     session = onnxruntime.InferenceSession(run.path / "model.onnx", providers=["CPUExecutionProvider"])
     found = session.run(["probabilities"], {"images": images})[0]
     np.testing.assert_allclose(found, predictor.predict_proba(images), atol=1e-4)
+    with pytest.raises(UserError, match="which cannot be trained"):
+        prepare(config.replace(freeze=False, backbone="auto", method=method, start=run.path))
     with pytest.raises(UserError, match="is an ONNX network, which a torch program cannot have: export to onnx"):
         export_run(run.path, "torch")
 
@@ -207,6 +209,7 @@ def test_what_an_onnx_network_cannot_do_is_one_line(
         ([], "give freeze as well: an ONNX network cannot be trained"),
         (["--freeze", "--weights", "x.pth"], "weights is x.pth: give none: onnx:"),
         (["--freeze", "--image-size", "32"], "does not take"),
+        (["--freeze", "--finetune"], "finetune is on, but backbone 'onnx:"),
     ):
         assert main([*argv, *more]) == 2
         shown = capsys.readouterr().err

@@ -197,6 +197,8 @@ def prepare(
         start = load_model(before.path)
     backbone = "mlp" if config.freeze else config.backbone
     if start is not None:
+        if plain_name(start.spec.backbone).startswith("onnx:"):
+            raise UserError(f"start is {config.start}, whose backbone is an ONNX network, which cannot be trained")
         frozen_before = start.spec.backbone.startswith(f"{FROZEN}:")
         backbone = f"{TUNED}:{plain_name(start.spec.backbone)}" if frozen_before else start.spec.backbone
     elif backbone == "auto":

@@ -5,7 +5,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -153,28 +153,27 @@ def _train(
     the next attempt.
     """
     loop = None
-    with ExitStack() as signals:
-        stop = signals.enter_context(_stopped_by_signals(whole))  # before the scope, which imports for a second or two
-        with job.runtime.scope():
-            try:
-                loop = Loop(job)
-                if saved is not None:
-                    done, state = saved
-                    job.must_continue(state)
-                    loop.step.load(state, done)
-                records = run.metrics_until(loop.step.done)
-                loop.seconds = max((record["seconds"] for record in records), default=0.0)
-                for record in records:
-                    loop.diagnosis.see(record["step"], record)
-                loop.run(progress, run.path, stop)
-            except Exception as error:
-                if new and (loop is None or not loop.step.done):
-                    shutil.rmtree(whole.path, ignore_errors=True)
-                if (remedy := _remedy(error, job.config)) is not None:
-                    raise UserError(remedy) from error
-                raise
-            stop.at_once = True
-            _finish(run, loop, progress)
+    # Signals first: the scope imports for a second or two.
+    with _stopped_by_signals(whole) as stop, job.runtime.scope():
+        try:
+            loop = Loop(job)
+            if saved is not None:
+                done, state = saved
+                job.must_continue(state)
+                loop.step.load(state, done)
+            records = run.metrics_until(loop.step.done)
+            loop.seconds = max((record["seconds"] for record in records), default=0.0)
+            for record in records:
+                loop.diagnosis.see(record["step"], record)
+            loop.run(progress, run.path, stop)
+        except Exception as error:
+            if new and (loop is None or not loop.step.done):
+                shutil.rmtree(whole.path, ignore_errors=True)
+            if (remedy := _remedy(error, job.config)) is not None:
+                raise UserError(remedy) from error
+            raise
+        stop.at_once = True
+        _finish(run, loop, progress)
 
 
 class _Stop(threading.Event):
