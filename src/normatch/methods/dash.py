@@ -51,7 +51,8 @@ class Dash(WeakToStrong):
     H(ŷ, p) = −log max p, so the least confidence grows from about that of the labelled images to 0.951. In a warm-up
     only L_x is trained. ρ̂ is the loss of labelled images at its end: here the running average over the batches of the
     warm-up (a tenth is new), where the paper passes over all labelled images. t counts the divisions, one in 9 of 1024
-    epochs; they and the warm-up are shares of the run, so that short runs have them too.
+    epochs; they and the warm-up are shares of the run, so that short runs have them too. The published code measures ρ̂
+    on unlabelled images, which it trains on in the warm-up too, and averages over those that count.
     """
 
     summary: ClassVar[str] = "pseudo-labels whose loss is below a falling threshold"

@@ -44,11 +44,11 @@ class FlowGMMSettings(Settings):
 
 @methods.named("flowgmm")
 class FlowGMM(Method):
-    """L = −w log p(y | x) − log p(x, u) − λ log p(u' | ŷ(u)), per dimension; u and u' are two weak views of an image.
+    """L = −w log p(y | x) − log p − λ log p(u' | ŷ(u)), per dimension; u and u' are two weak views of an image.
 
     The flow f maps each class to a Gaussian: log p(x, y) = log π_y N(f(x); μ_y, I) + log |det ∂f/∂x|. p(x) is its sum
-    over the classes, log p(x, u) the mean of log p over labelled and unlabelled images, ŷ(u) the class of largest
-    posterior. The paper has w = 1, the likelihood of all that is known, its published code 3. Means are drawn from
+    over the classes, log p its mean over labelled and unlabelled images, ŷ(u) the class of largest posterior. w = 1 is
+    the likelihood of all that is known, as in the paper's equations; the published runs have 3. Means are drawn from
     N(0, I) and stay, as do the variances and equal class weights. The flow, trained by AdamW, predicts.
 
     ``--backbone identity`` is the paper's model, a flow on the input itself: a pixel gets uniform noise of one grey
