@@ -20,9 +20,11 @@ from normatch.data import Reading
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
 from normatch.evaluate.held_out import evaluate_run
+from normatch.files import write_sealed
 from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import Group, OptimConfig
+from normatch.nets.model import FORMAT, ModelSpec
 from normatch.training import Job, Loop, Run, prepare, train
 from normatch.training.bench import Pace
 from normatch.training.bench import pace as measure
@@ -58,7 +60,7 @@ def choose(data: Path, **options: Any) -> Plan:
 
 @pytest.mark.parametrize(
     ("each", "unlabelled", "batch", "ratio"),
-    [(20, 0, 32, 1), (50, 300, 32, 7), (10, 380, 16, 7), (5, 20, 8, 3), (5, 2, 8, 1)],
+    [(20, 0, 32, 1), (50, 300, 32, 7), (10, 380, 16, 7), (15, 90, 16, 7), (5, 20, 8, 3), (5, 2, 8, 1)],
 )
 def test_batches_go_by_the_number_of_samples(
     tmp_path: Path, each: int, unlabelled: int, batch: int, ratio: int
@@ -120,6 +122,71 @@ def test_the_image_size_and_the_network_go_by_the_sizes_seen(
     assert made.corpus is not None
     assert made.corpus.train.shape == ((3, size, size) if size else (3, 20, 23))
     assert why in made.describe()
+
+
+def test_fine_tuning_follows_a_frozen_run_and_has_the_flags(tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [40, 50, 60, 70] * 4)
+    given = {"steps": 77, "augment": AugmentConfig(ops=3), "image_size": 64, "seed": 3}
+    made = choose(data, changes=given, finetune=True)
+    assert made.before is not None
+    first, second = made.before.config, made.config
+    assert first == choose(data, changes={"image_size": 64, "seed": 3}).config
+    assert (second.freeze, second.steps, second.augment.ops, second.backbone) == (False, 77, 3, "efficientnet-lite0")
+    assert (second.norm_momentum, second.optim.backbone_lr, second.optim.warmup) == (0, 1e-4, 7)
+    assert getattr(second.settings, "passes", None) == "shared"
+    same = ("seed", "image_size", "test_share", "validation", "labels", "data", "method")
+    assert all(getattr(first, name) == getattr(second, name) for name in same)
+    shown = made.describe()
+    assert shown.index("enough on features that stay") < shown.index("then all of the network is trained, --finetune:")
+    assert first.validation == 0, "few labels: all are for training"
+
+
+def test_many_labels_can_spare_some_to_choose_by(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    np.savez(tmp_path / "x.npz", images=rng.integers(0, 256, (400, 24, 24, 3), np.uint8), labels=labels)
+    made = choose(tmp_path / "x.npz", changes={"image_size": 64}, finetune=True)
+    assert made.config.validation == 0.2
+    assert "to choose between start and end of fine-tuning by" in made.describe()
+
+
+def test_minutes_are_for_both_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autoconfig, "embedding_pace", lambda *_: 1.0)  # 16 pictures in as many seconds
+    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=2.0, step=0.01, evaluation=0.1))
+    data = pictures(tmp_path / "p", [60] * 16)
+    made = choose(data, changes={"image_size": 64}, minutes=1, finetune=True)
+    assert made.before is not None
+    assert made.before.config.steps == 300  # 16 + 2 + 3 + 1 seconds; of the 38 that are left, 5 % stay free
+    assert made.config.steps == int((38 * 0.95 - 2 - 10 * 0.1) / 0.01)
+    assert choose(data, changes={"image_size": 64}, minutes=1).before is None, "on a CPU only if it is asked for"
+    with pytest.raises(UserError, match=r"minutes is 0.4: .* give --minutes 1"):
+        choose(data, changes={"image_size": 64}, minutes=0.4, finetune=True)
+
+
+def test_a_run_to_start_from_says_what_it_is(tmp_path: Path) -> None:
+    data, start = pictures(tmp_path / "p", [40, 50] * 4), tmp_path / "start"
+    spec = ModelSpec("frozen:efficientnet-lite1", (3, 96, 96), ("cat", "dog"), (127.0,) * 3, (128.0,) * 3)
+    start.mkdir()
+    (start / "config.json").write_text("{}")
+    write_sealed(start / "model.json", {"format": FORMAT, "normatch": "0.1.0"} | to_json(spec))
+    config = choose(data, changes={"start": start}).config
+    assert (config.freeze, config.backbone, config.image_size) == (False, "efficientnet-lite1", 96)
+    assert (config.norm_momentum, config.optim.backbone_lr, config.steps) == (0, 1e-4, 200)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"image_size": 32}, "nothing is frozen first: image_size is below 64"),
+        ({"backbone": "hog"}, "nothing is frozen first: backbone is 'hog' without --freeze"),
+        ({"data": "digits"}, "data is 'digits', not your own: leave it out"),
+        ({"start": Path("runs/old")}, "start is runs/old: leave it out"),
+    ],
+)
+def test_fine_tuning_without_a_frozen_run_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    data = pictures(tmp_path / "p", [40, 50, 60, 70] * 4)
+    with pytest.raises(UserError, match=said):
+        choose(data, changes=changes, finetune=True)
 
 
 def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,13 @@ def test_a_wrong_flag_is_one_line(verb: str, capsys: pytest.CaptureFixture[str])
 def test_the_parsers_message_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     for argv, parts in (
         (["train", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
-        (["train", "--steps", "1e4"], ["--steps", "'1e4'"]),
-        (["train", "--minutes", "10m"], ["--minutes", "10m", "FLOAT"]),
-        (["train", "--settings.disagree", "max"], ["--settings.disagree", "'max'", "'min', 'drop'"]),
+        (["train", "--steps", "1e4"], ["--steps is '1e4': give a whole number; see"]),
+        (["train", "--labels", "few"], ["--labels is 'few': give a whole number; see"]),
+        (["train", "--minutes", "10m"], ["--minutes is '10m': give a number; see"]),
+        (["train", "--optim.lr", "low"], ["--optim.lr is 'low': give a number; see"]),
+        (["train", "--settings.disagree", "max"], ["--settings.disagree is 'max': choose from 'min', 'drop'; see"]),
+        (["list", "models"], ["what is 'models': choose from 'methods', 'datasets', 'backbones', 'recipes'; see"]),
+        (["data", "inspect"], ["DATA is missing (A folder of images"]),
         (["predict"], ["RUN is missing (Folder of the run); see"]),
         (["data", "get"], ["NAME is missing (The data set: see"]),
     ):

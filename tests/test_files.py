@@ -42,6 +42,13 @@ def test_a_block_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_names_the_file_that_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "a.txt"
+    with pytest.raises(FileNotFoundError) as raised, replacing(path):
+        pass
+    assert raised.value.filename == str(path)
+
+
 def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with replacing(path) as first, replacing(path) as second:

@@ -86,6 +86,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("train --labels 5000", "500"),
     ("train --fold 2", "leave it out"),
     ("train --labelled next.csv", "next.csv"),
+    ("train --labelled", "--labelled names nothing"),
     ("train --backbone wrn-28-3", "did you mean"),
     ("train --backbone wrn-28-2", "(1, 8, 8)"),
     ("train --device tpu", "'tpu'"),
@@ -111,7 +112,8 @@ COMMANDS: list[tuple[str, str]] = [
     ("list models", "'models'"),
     ("data get cifar11", "if a plug-in defines it, set NORMATCH_PLUGINS to its module"),
     ("data inspect nowhere", "'nowhere': no such folder or file"),
-    ("bench --repeats 0", "repeats is 0"),
+    ("bench --repeats 0", "repeats is 0: give 1 or more"),
+    ("bench --images 0", "images is 0: give 1 or more"),
     ("reproduce table9", "table9"),
     ("reproduce table1 --steps 0", "steps is 0"),
     ("reproduce table1 --seeds 0 0", "seeds are 0 0"),
@@ -175,6 +177,14 @@ DATA: list[tuple[str, str, Make]] = [
 
 RUNS: list[tuple[str, str, Make | None]] = [
     ("train digits-40 --out run", "run exists already, a finished run: choose another --out", None),
+    (
+        "train digits-40 --out run",
+        "run exists already, a run that diverged: delete it, or choose another --out",
+        lambda here: (
+            removed("result.json")(here),
+            replaced("warnings.json", '[{"name": "not-finite", "step": 1, "message": "", "remedy": ""}]')(here),
+        ),
+    ),
     ("train --resume --out run --seed 3", "was started with seed 0, not 3", None),
     ("train --resume --out run --minutes 3", "leave it out", None),
     ("train cifar10-40 --resume --out run", "run is a run on digits, cifar10-40 is on cifar10", None),

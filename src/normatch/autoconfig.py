@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from normatch.augment import AugmentConfig
 from normatch.config import Config, flat, must_be_config, to_json
 from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, sources
-from normatch.data.folder import Listings, say_ignored
+from normatch.data.folder import Listings, has_classes, say_ignored
 from normatch.data.images import DEFAULT, SIZES, sizes_of
 from normatch.data.inspect import describe_dark, doubtful_names
 from normatch.data.load import find_listings, passed_over
+from normatch.data.manifest import is_manifest
 from normatch.data.split import describe_ratio, describe_skew, label_counts, skewed, too_few
 from normatch.device import device_of
 from normatch.errors import UserError
@@ -25,14 +26,18 @@ from normatch.methods import methods
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
 from normatch.nets import PRETRAINED, SMALL, find_backbone, fitting_backbone, suitable_backbone
 from normatch.nets.efficientnet_lite import installed_weights
+from normatch.nets.frozen import FROZEN as FROZEN_FAMILY
+from normatch.nets.frozen import TUNED as TUNED_FAMILY
+from normatch.nets.frozen import plain_name
+from normatch.nets.model import Model, read_spec
 from normatch.recipes import own
 from normatch.text import aligned, counted
 from normatch.training.bench import SPARE, Pace, embedding_pace, pace
-from normatch.training.job import draw, must_have_classes, open_corpus, prepare, with_test_set
+from normatch.training.job import draw, must_have_classes, open_corpus, prepare, untrained_start, with_test_set
 from normatch.training.run import Run
 from normatch.training.train import run_folder
 
-__all__ = ["Plan", "choose", "muon_rate", "plan"]
+__all__ = ["Plan", "choose", "muon_rate", "plan", "side_to_embed"]
 
 HELD_OUT, ENOUGH = 0.2, 2000
 """Share of the labelled samples held out for testing. Beyond ENOUGH test samples the share shrinks; it is 0 if some
@@ -58,6 +63,25 @@ cores embed them in less than a minute."""
 
 FROZEN = {"steps": 300, "ratio": 3, "epochs": 10}
 """Steps, most unlabelled samples per labelled one, and epochs on features: as the estimators have them for vectors."""
+
+TUNING_STEPS, TUNING_EPOCHS = {"cuda": 2000, "cpu": 200}, 10
+"""Steps, and epochs, of fine-tuning without a time budget."""
+
+TUNING_RATES = (0.003, 1e-4)
+"""Its learning rates, of the layers above the pretrained network and of that: at three times the second, the first
+steps undid what was learnt."""
+
+WORTH = 500
+"""Least steps of fine-tuning for which time that is left is used without being asked."""
+
+SPARED = 250
+"""With so many labels, fine-tuning sets a fifth aside to choose between its start and its end by."""
+
+STAGE = (
+    *("steps", "epoch", "batch", "ratio", "optim", "ema", "ema_ramp", "norm_momentum", "augment"),
+    *("log_every", "evaluate_every", "checkpoint_every"),
+)
+"""Config fields of one stage of training: what the user gives for them is for fine-tuning, if there is any."""
 
 EPOCHS = 32
 """Evaluations and checkpoints in a run."""
@@ -94,6 +118,10 @@ class Plan:
     found: str = ""
     chosen: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Value and reason of each choice, by field."""
+    tunes: bool = False
+    """Whether all of a pretrained network is trained, from a run in which it was frozen."""
+    before: "Plan | None" = None
+    """The plan of that run, if it is still to be trained: ``train(plan.config, first=plan.before.config)``."""
 
     def set(self, name: str, value: Any, why: str, shown: str = "") -> None:
         """Choose a field, unless the user has fixed it."""
@@ -107,7 +135,13 @@ class Plan:
 
     def describe(self) -> str:
         """Text for the user: a line on the data, remarks on them, and a line per choice; empty if there is neither."""
-        lines = [self.found] if self.found else []
+        if self.before is not None:
+            first = self.before.describe().rpartition("  To change")[0]
+            return f"{first}  then all of the network is trained, --finetune:\n{self._choices()}"
+        return (f"{self.found}\n" if self.found else "") + self._choices()
+
+    def _choices(self) -> str:
+        lines = []
         if self.chosen:
             rows = [(f"--{name.replace('_', '-')}", *choice) for name, choice in self.chosen.items()]
             lines += [f"  {line}" for line in aligned(rows)]
@@ -123,6 +157,7 @@ def plan(
     fixed: Collection[str] = (),
     automatic: bool | None = None,
     minutes: float | None = None,
+    finetune: bool | None = None,
     reading: Reading = DEFAULT,
 ) -> Plan:
     """Read the data of a new run and, if it is your own, choose what ``config`` leaves open.
@@ -132,6 +167,10 @@ def plan(
     number of steps follows from the speed of a few steps measured on this machine. The choices become part of the
     config, which repeats the run exactly, on this machine or another.
 
+    ``finetune`` is whether a run from pretrained features is followed by one that trains all of the network: the plan
+    is then that of the second, and ``plan.before`` that of the first. None is for time that is left of ``minutes`` on a
+    GPU, if the user has fixed nothing of the training.
+
     The values of a recipe of a named data set stay, except that a shortened run logs metrics more often, and that
     ``minutes`` sets the fields that are not ``fixed``. ``automatic`` is whether to choose; None is for your own data
     only. A resumed run has nothing left to choose.
@@ -140,6 +179,8 @@ def plan(
     if resume:
         if minutes is not None:
             raise UserError(f"minutes is {minutes}: a run that is resumed has its steps; leave it out")
+        if finetune is not None:
+            raise UserError("finetune is given, but a run that is resumed has its stages: leave it out")
         return Plan(config)
     if minutes is not None and not (0 < minutes <= YEAR):
         raise UserError(f"minutes is {minutes}: give a number of minutes above 0, such as 10")
@@ -152,26 +193,61 @@ def plan(
     if minutes is not None and "steps" in fixed:
         raise UserError(f"minutes is {minutes} and steps is {config.steps}: give one of them")
     Run.must_be_new(run_folder(config, out))
+    tuning = finetune
+    if tuning is None:
+        ours = not any(name.partition(".")[0] in STAGE for name in fixed)
+        tuning = automatic and minutes is not None and ours and device_of(config.device).type == "cuda"
+    if finetune and (not automatic or config.start is not None):
+        has = f"start is {config.start}" if config.start is not None else f"data is {config.data!r}, not your own"
+        raise UserError(f"finetune is on, but {has}: leave it out; --start with a frozen run fine-tunes that")
     if automatic:
-        draft = choose(config, fixed, reading, minutes)
+        first = _first_stage(config) if tuning else config
+        draft = choose(first, _fixed_first(fixed) if tuning else fixed, reading, minutes, tuning)
+        if finetune and not draft.config.freeze:
+            raise UserError(f"finetune is on, but nothing is frozen first: {_why_not_frozen(draft)}")
     else:
         draft = Plan(config, fixed, open_corpus(config, reading))
         draft.found = _found(draft) if config.unlabelled is not None else ""
         _choose_records(draft)
+    spent = 0.0 if minutes is None else _fit_into_minutes(draft, minutes, automatic)
+    if not tuning or not draft.config.freeze:
+        return draft
+    if (backbone := draft.config.backbone).startswith("onnx:"):
+        if finetune:
+            raise UserError(f"finetune is on, but backbone {backbone!r} cannot be trained: leave it out")
+        return draft
+    second = _second_stage(draft, config, fixed)
     if minutes is not None:
-        _fit_into_minutes(draft, minutes, automatic)
-    return draft
+        try:
+            _fit_into_minutes(second, minutes - spent, automatic, spent)
+        except UserError:
+            if finetune:
+                raise
+            return draft
+    return draft if finetune is None and second.config.steps < WORTH else second
 
 
 def choose(
-    config: Config, fixed: Collection[str] = (), reading: Reading = DEFAULT, minutes: float | None = None
+    config: Config,
+    fixed: Collection[str] = (),
+    reading: Reading = DEFAULT,
+    minutes: float | None = None,
+    tuning: bool = False,
 ) -> Plan:
     """Read the user's own data, and choose the fields that are not ``fixed`` by the data and the machine.
 
-    ``minutes`` may keep the images small, of which all are embedded if the backbone is frozen.
+    ``minutes`` may keep the images small, of which all are embedded if the backbone is frozen. ``tuning`` sets some of
+    many labels aside, to choose between that run and a fine-tuned one by.
     """
     device = device_of(config.device).type
+    given, config = config.data, _labelled_by_a_table(config)
     draft = Plan(config, {*fixed} - {"backbone"} if config.backbone == "auto" else fixed)
+    if config.start is not None:
+        _choose_as_start(draft, config.start)
+    config = draft.config
+    if config.data != given:
+        draft.chosen["data"] = (config.data, "it has the labels")
+        draft.chosen["unlabelled"] = (given, "its other pictures; no class folder is there")
     if config.image_size is not None:  # refused before any image is decoded
         fitting_backbone(config.backbone, (3, config.image_size, config.image_size))
     listings = find_listings(config.data, config.on_bad_image, config.unlabelled)
@@ -188,23 +264,26 @@ def choose(
     _choose_network(draft, corpus, device)
     _choose_passes(draft)
     _choose_test_share(draft, corpus)
+    if tuning and draft.config.freeze:
+        _choose_validation(draft, corpus)
     to_learn_from = with_test_set(draft.config, _labels_of(corpus))
     split = draw(draft.config, to_learn_from)
     _choose_alignment(draft, to_learn_from, split)
-    _choose_batch(draft, split, device)
-    if draft.config.freeze:
-        draft.set("steps", FROZEN["steps"], "enough on features that stay")
-    else:
-        where = "on a GPU" if device == "cuda" else "without a GPU"
-        draft.set("steps", STEPS[device], f"the default {where}; --minutes 10 fits them to your time")
-    _choose_epoch(draft, max(1, math.ceil(draft.config.steps / (FROZEN["epochs"] if draft.config.freeze else EPOCHS))))
-    _choose_records(draft)
-    _choose_rates(draft)
-    _choose_vector_views(draft)
+    _choose_training(draft, split, device)
     if corpus.train.is_images and config.augment.flip and (draft.config.copies or not draft.config.freeze):
         draft.chosen["augment.flip"] = ("on", "a mirrored image keeps its class; --augment.no-flip where it does not")
     draft.found = _found(draft, listings)
     return draft
+
+
+def _labelled_by_a_table(config: Config) -> Config:
+    """The config, with the one table of labels as its data if the folder that is its data has none: then the table
+    says which classes there are."""
+    where = Path(config.data).expanduser()
+    tables = [place for place in config.labelled if is_manifest(place.expanduser())]
+    if len(tables) != 1 or config.labelled[1:] or config.unlabelled or not where.is_dir() or has_classes(where):
+        return config
+    return config.replace(data=str(tables[0]), unlabelled=where, labelled=())
 
 
 def _labels_of(corpus: Corpus) -> Corpus:
@@ -256,6 +335,56 @@ def _found(draft: Plan, listings: Listings | None = None) -> str:
     return "\n! ".join([f"{corpus.name}: {', '.join(parts)}", *said])
 
 
+# Two stages
+
+
+def _why_not_frozen(draft: Plan) -> str:
+    if "scratch" in draft.chosen:
+        return draft.chosen["scratch"][1]
+    if draft.corpus is not None and not draft.corpus.train.is_images:
+        return "the data are feature vectors"
+    return f"backbone is {draft.config.backbone!r} without --freeze"
+
+
+def _first_stage(config: Config) -> Config:
+    """The config without what the user has given for fine-tuning."""
+    usual, settings = own(config.data), config.settings
+    if isinstance(settings, WeakToStrongSettings):
+        settings = dataclasses.replace(settings, passes="joint")
+    return config.replace(**{name: getattr(usual, name) for name in STAGE}, settings=settings)
+
+
+def _fixed_first(fixed: Collection[str]) -> set[str]:
+    return {name for name in fixed if name.partition(".")[0] not in STAGE and name != "settings.passes"}
+
+
+def _second_stage(draft: Plan, config: Config, fixed: Collection[str]) -> Plan:
+    """The plan that trains all of the network from the end of the ``draft``, whose backbone is frozen."""
+    assert draft.corpus is not None
+    stage = {name: getattr(config, name) for name in STAGE}
+    after = draft.config.replace(freeze=False, copies=0, weights=None, **stage)
+    second = Plan(after, fixed, draft.corpus, tunes=True, before=draft)
+    _choose_passes(second)
+    split = draw(after, with_test_set(after, _labels_of(draft.corpus)))
+    _choose_training(second, split, device_of(config.device).type)
+    return second
+
+
+def _choose_as_start(draft: Plan, run: Path) -> None:
+    """Choose network and image size as they are in the run to start from."""
+    spec = read_spec(Run.open(run.expanduser()).path / "model.json")
+    draft.tunes = spec.backbone.startswith((f"{FROZEN_FAMILY}:", f"{TUNED_FAMILY}:"))
+    draft.set("backbone", plain_name(spec.backbone), f"that of {run}, from which it starts")
+    if len(spec.shape) == 3:
+        draft.set("image_size", spec.shape[1], "as there")
+
+
+def _choose_validation(draft: Plan, corpus: Corpus) -> None:
+    labelled = sum(label_counts(corpus.train).values()) * (1 - draft.config.test_share)
+    if labelled >= SPARED:
+        draft.set("validation", HELD_OUT, "a share of the labels, to choose between start and end of fine-tuning by")
+
+
 # The rules
 
 
@@ -292,19 +421,45 @@ def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: 
     if config.image_size is not None:
         return
     least, most = find_backbone(draft.config.backbone).sides or (0, 0)
-    fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
+    if least == most:
+        draft.set("image_size", least, "the backbone takes no other")
+        return
     views = len(sides) * (1 + 2 * config.copies)
     if minutes is not None:
+        fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
         tried = fitting[-1] if len(fitting) < 2 else fitting[1]
         pixels = embedding_pace(draft.config.backbone, (channels, tried, tried), device_of(config.device)) * tried**2
         fast = [side for side in fitting if views * side**2 <= pixels * minutes * 30]
         side = max(fast, default=fitting[0])
         why = f"{views:,} views take about {views * side**2 / pixels:.0f} s to embed, measured on this machine"
     else:
-        fast = [side for side in fitting if device == "cuda" or views * side**2 <= EMBEDDED]
-        side = max(fast[-1:] + fitting[:2][-1:])
+        side = side_to_embed(draft.config.backbone, views, device)
         why = f"to embed {counted(views, 'view')}; pretrained features are better of larger images, but slower"
     draft.set("image_size", side, why)
+
+
+def _choose_training(draft: Plan, split: Split, device: str) -> None:
+    """Choose what is of one stage of training."""
+    _choose_batch(draft, split, device)
+    if draft.config.freeze:
+        draft.set("steps", FROZEN["steps"], "enough on features that stay")
+    else:
+        where = "on a GPU" if device == "cuda" else "without a GPU"
+        steps = (TUNING_STEPS if draft.tunes else STEPS)[device]
+        draft.set("steps", steps, f"the default {where}; --minutes 10 fits them to your time")
+    epochs = FROZEN["epochs"] if draft.config.freeze else TUNING_EPOCHS if draft.tunes else EPOCHS
+    _choose_epoch(draft, max(1, math.ceil(draft.config.steps / epochs)))
+    _choose_records(draft)
+    _choose_rates(draft)
+    _choose_vector_views(draft)
+
+
+def side_to_embed(backbone: str, views: int, device: str) -> int:
+    """The side at which so many images are embedded where there is no time budget."""
+    least, most = find_backbone(backbone).sides or (0, 0)
+    fitting = [side for side in FROZEN_SIDES if least <= side <= most] or [least]
+    fast = [side for side in fitting if device == "cuda" or views * side**2 <= EMBEDDED]
+    return max(fast[-1:] + fitting[:2][-1:])
 
 
 def _choose_vector_views(draft: Plan) -> None:
@@ -378,10 +533,11 @@ def _choose_alignment(draft: Plan, corpus: Corpus, split: Split) -> None:
 
 def _choose_batch(draft: Plan, split: Split, device: str) -> None:
     labelled, unlabelled = len(split.labelled), len(split.unlabelled)
-    most = LARGEST_BATCH["cpu" if draft.config.freeze else device]
+    most = LARGEST_BATCH["cpu" if draft.config.freeze or draft.tunes else device]
     batch = min(most, max(LEAST_BATCH, 2 ** int(math.log2(max(1, labelled)))))
     draft.set("batch", batch, f"{labelled:,} labelled samples to learn from")
-    ratio = min(FROZEN["ratio"] if draft.config.freeze else RATIO, max(1, unlabelled // draft.config.batch))
+    most = FROZEN["ratio"] if draft.config.freeze or (draft.tunes and device == "cpu") else RATIO
+    ratio = min(most, max(1, unlabelled // draft.config.batch))
     draft.set("ratio", ratio, f"unlabelled samples per labelled one, drawn from {unlabelled:,}")
 
 
@@ -404,6 +560,17 @@ def _choose_rates(draft: Plan) -> None:
     A short run needs fast-moving statistics; a long one can average longer.
     """
     steps = draft.config.steps
+    if draft.tunes:
+        draft.set("norm_momentum", 0.0, "batch norm keeps the statistics of the pretrained network", "0")
+        draft.set("optim.lr", TUNING_RATES[0], "of the layers above the pretrained network")
+        draft.set("optim.backbone_lr", TUNING_RATES[1], "of the pretrained network")
+        draft.set("optim.warmup", steps // 10, "steps over which the rates grow to that")
+        draft.set("optim.weight_decay", 0.0, "what was learnt from other images is kept", "0")
+        draft.set(
+            "ema", min(0.999, round(1 - 10 / (10 + steps), 3)), "weights are averaged over about a tenth of the run"
+        )
+        draft.set("ema_ramp", False, "and begin with those of the start", "off")
+        return
     momentum = MOMENTA[1] if draft.config.freeze else min(MOMENTA[1], max(MOMENTA[0], round(LEARNT / steps, 3)))
     draft.set("norm_momentum", momentum, f"batch norm averages over about {round(1 / momentum)} steps")
     if rate := muon_rate(draft.config.method, "mlp" if draft.config.freeze else draft.config.backbone, steps):
@@ -422,8 +589,9 @@ def muon_rate(method: str, backbone: str, steps: int) -> float:
 # A time budget
 
 
-def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
+def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool, spent: float = 0.0) -> float:
     """Choose the steps, and what follows from them, that fit into a time; ``automatic`` is for the user's own data.
+    ``spent`` is what an earlier stage takes of the minutes that the user gave. Returns the minutes that it will take.
 
     A run of less than LEAST_STEPS steps gets smaller batches if they are open, and is refused if that is not enough.
     """
@@ -437,7 +605,7 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
 
     def measured() -> tuple[Pace, int, int]:
         """The speed of the draft on this machine, and how many evaluations and steps that leaves time for."""
-        speed = pace(prepare(*_stand_in(draft)))
+        speed = pace(prepare(*_stand_in(draft), start=_stand_in_start(draft)))
         due = config.steps // (config.evaluate_every or config.epoch)
         evaluations = max(1, min(due, int(EVALUATING * speed.seconds_in(left) / speed.evaluation)))
         if every is None:
@@ -451,14 +619,15 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
         if draft.config != config:
             speed, evaluations, steps = measured()
     if steps < LEAST_STEPS:
-        needed = embedding + (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
+        needed = spent + embedding + (speed.start + LEAST_STEPS * speed.step + speed.evaluation) / (60 * (1 - SPARE))
         raise UserError(
-            f"minutes is {minutes:g}: at {1 / speed.step:.2g} steps/s, measured on this machine, too few for "
+            f"minutes is {minutes + spent:g}: at {1 / speed.step:.2g} steps/s, measured on this machine, too few for "
             f"{LEAST_STEPS} steps, the least that teach a network something: give --minutes {math.ceil(needed)}, a "
             "smaller --image-size, --backbone or --batch, or the number of --steps"
         )
     if automatic and config.freeze and steps >= config.steps:
-        return  # more would teach nothing new
+        steps = config.steps  # more would teach nothing new
+        return embedding + (speed.start + steps * speed.step + evaluations * speed.evaluation) / 60
     evaluating = f" and {speed.evaluation:.2g} s for an evaluation every {every:,}" if every else ""
     at = f"{minutes:g} minute{'' if minutes == 1 else 's'} at {1 / speed.step:.2f} steps/s"
     draft.set("steps", steps, f"{at}{evaluating}, measured on this machine")
@@ -472,6 +641,14 @@ def _fit_into_minutes(draft: Plan, minutes: float, automatic: bool) -> None:
     _choose_records(draft)
     if automatic:
         _choose_rates(draft)
+    return minutes
+
+
+def _stand_in_start(draft: Plan) -> Model | None:
+    """What to time in place of a run that is still to be trained."""
+    if draft.before is None or draft.corpus is None:
+        return None
+    return untrained_start(draft.config, draft.corpus.train)
 
 
 def _embedding_seconds(draft: Plan) -> float:

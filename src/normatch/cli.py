@@ -27,6 +27,7 @@ from normatch.text import on_one_line
 
 if TYPE_CHECKING:
     from normatch.config import Config
+    from normatch.training.launch import Launched
 
 __all__ = ["main"]
 
@@ -135,6 +136,12 @@ def _message(frame: str) -> str:
     ]
     if missing := re.match(r"Missing from [^:]*: (\S+) (.*?)\.? \(required\)", paragraphs[0]):
         return f"{missing[1]} is missing ({missing[2]})"
+    if wrong := re.match(r"Error parsing (\S+): (.*)", paragraphs[0]):
+        value, number = re.search(r"'(.*)'", wrong[2]), re.search(r"int\(\)|INT|float|FLOAT", wrong[2])
+        if value and number:
+            return f"{wrong[1]} is {value[0]}: give a {'whole ' if number[0].startswith(('i', 'I')) else ''}number"
+    if wrong := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", paragraphs[0]):
+        return f"{wrong[2]} is {wrong[1]}: choose from {wrong[3]}"
     meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
     return paragraphs[0].rstrip(".") + (f"; did you mean {meant[1]}?" if meant else "")
 
@@ -163,7 +170,7 @@ def _must_be_numbers(options: dict[str, Any]) -> None:
             raise UserError(f"--{name.replace('_', '-')} is {value}: give a number below {2**31:,}")
 
 
-# train and bench: each field of the config is a flag
+# train, sweep and bench: each field of the config is a flag
 
 
 @dataclass(frozen=True)
@@ -187,6 +194,25 @@ class TrainOptions(RunOptions):
     """Continue the run in --out from its newest checkpoint."""
     minutes: float | None = None
     """Time for training: sets the steps by the speed measured here."""
+    finetune: bool = False
+    """After training on pretrained features, train all of the network; flags are for that. On a GPU, with --minutes,
+    time that is left is used for it."""
+
+
+@dataclass(frozen=True)
+class SweepOptions(RunOptions):
+    grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=VALUE,VALUE...")] = ()
+    """Fields and their values, of which every combination is trained: settings.num-weight=1e-7,1e-6 method=normatch."""
+    seeds: tuple[int, ...] = (0,)
+    """Every combination is trained once with each."""
+    out: Path | None = None
+    """Folder of the runs; runs/NAME-sweep by default. The same command continues what is in it."""
+    processes: int | None = None
+    """Runs at once on this machine; by default one for each GPU, or one."""
+    slurm: Annotated[str | None, tyro.conf.arg(metavar="PARTITION")] = None
+    """Submit the runs to this partition of a Slurm cluster, a job each."""
+    dry_run: bool = False
+    """Print the runs, and the script for sbatch, and train nothing."""
 
 
 @dataclass(frozen=True)
@@ -209,31 +235,41 @@ def _train(argv: list[str]) -> None:
     from normatch.training.run import Run
     from normatch.training.train import restarted, run_folder, train
 
-    config, given, automatic = _parse_run(TrainOptions, "train", argv)
+    config, parsed, automatic = _parse_run(TrainOptions, "train", argv)
     with joined(config.device) as world, contextlib.nullcontext() if world.first else _silenced():
-        kept = Run(run_folder(config, given.out))
-        resume = given.resume
+        kept = Run(run_folder(config, parsed.out))
+        resume = parsed.resume
         if not resume and (resume := world.led(lambda: restarted(kept.path))):
             config = kept.config
         finished = resume and kept.finished
         with decoding() as on_decoded, _or_skipped():
             made = plan(
                 config,
-                given.out,
+                parsed.out,
                 resume=resume,
-                minutes=None if resume and not given.resume else given.minutes,
+                minutes=None if resume and not parsed.resume else parsed.minutes,
+                finetune=parsed.finetune if "finetune" in _given_fields(argv) else None,
                 automatic=automatic,
                 # A stored config is repeated as it is.
-                fixed=_given_fields(argv) | ({"log_every"} if given.config else set()),
-                reading=Reading(given.cache, on_decoded),
+                fixed=_given_fields(argv) | ({"log_every"} if parsed.config else set()),
+                reading=Reading(parsed.cache, on_decoded),
             )
         if chosen := made.describe():
             _say(chosen.rstrip("\n"))
         config = world.led(lambda: made.config)
+        first = world.led(lambda: None if made.before is None else made.before.config)
         # A run that is resumed keeps its name.
         with shown(f"{kept.config.name if resume else config.name} {config.method}") as progress:
-            reading = Reading(given.cache)
-            run = train(config, given.out, resume=resume, progress=progress, corpus=made.corpus, reading=reading)
+            reading = Reading(parsed.cache)
+            run = train(
+                config,
+                parsed.out,
+                first=first,
+                resume=resume,
+                progress=progress,
+                corpus=made.corpus,
+                reading=reading,
+            )
         _say("\n".join([f"{'already finished: ' if finished else ''}{run.describe()}", *run.describe_baselines()]))
         place = shlex.quote(str(run.path))
         _say(f"next: normatch report {place}, or normatch predict {place} NEW --out labels.csv")
@@ -249,6 +285,78 @@ def _silenced() -> Iterator[None]:
         yield
 
 
+def _sweep(argv: list[str]) -> None:
+    """Train a recipe, or your own data, with every combination of some values and seeds."""
+    from normatch.autoconfig import choose
+    from normatch.data import Reading
+    from normatch.training.launch import Launched
+    from normatch.training.progress import decoding
+
+    base, parsed, automatic = _parse_run(SweepOptions, "sweep", argv)
+    grid = _grid(parsed.grid)
+    if len(set(parsed.seeds)) < len(parsed.seeds) or not parsed.seeds:
+        raise UserError(f"seeds are {' '.join(map(str, parsed.seeds)) or 'none'}: give one or more different numbers")
+    out = parsed.out or Path("runs") / f"{base.name}-sweep"
+    runs = []
+    for values in itertools.product(*grid.values()):
+        flags = [word for name, value in zip(grid, values, strict=True) for word in (f"--{name}", value)]
+        config = _config_of(_parse_from(base, RunOptions, "sweep", flags))
+        if automatic:
+            with decoding() as on_decoded, _or_skipped():
+                config = choose(config, _given_fields([*argv, *flags]), Reading(parsed.cache, on_decoded)).config
+        words = [f"{name.rpartition('.')[2]}-{value}" for name, value in zip(grid, values, strict=True)]
+        for seed in parsed.seeds:
+            name = "-".join([*words, f"seed{seed}"]).replace("/", "_")
+            runs.append(Launched(config.replace(seed=seed, name=name), out / name))
+    failed = _launch(runs, out / "logs", parsed.processes, parsed.slurm, parsed.dry_run, _say)
+    if failed:
+        _say(f"normatch: {len(failed)} of {len(runs)} runs failed: {', '.join(failed)}", sys.stderr)
+        raise SystemExit(1)
+    if not parsed.dry_run and parsed.slurm is None:
+        _say(f"next: normatch compare {shlex.join(str(run.folder) for run in runs)}")
+
+
+def _grid(words: Sequence[str]) -> dict[str, list[str]]:
+    """The values of each field, from ``FIELD=VALUE,VALUE``."""
+    grid: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, values = word.lstrip("-").partition("=")
+        if not equals or name in grid or not all(values.split(",")):
+            raise UserError(f"--grid has {word!r}: give each field once, as FIELD=VALUE,VALUE")
+        if name in ("seed", "name", "out"):
+            raise UserError(f"--grid has {word!r}: seeds are --seeds, and each run is named by its values")
+        grid[name] = values.split(",")
+    return grid
+
+
+def _launch(
+    runs: "list[Launched]",
+    logs: Path,
+    processes: int | None,
+    slurm: str | None,
+    dry_run: bool,
+    tell: Callable[[str], None],
+) -> list[str]:
+    """Train or submit what is left of ``runs``, and return the names of those that failed."""
+    from normatch.training.launch import here, left, sbatch, submit
+
+    if processes is not None and processes < 1:
+        raise UserError(f"processes is {processes}: give 1 or more")
+    to_train = left(runs)
+    for run in runs if dry_run else ():
+        tell(f"{run.folder}{'' if run in to_train else ', finished'}")
+    tell(f"{len(runs)} runs, {len(to_train)} left")
+    if dry_run:
+        if slurm and to_train:
+            tell(sbatch(to_train, logs, slurm).rstrip())
+    elif slurm is not None:
+        for run, job in zip(to_train, submit(to_train, logs, slurm), strict=True):
+            tell(f"submitted {run.folder} as job {job.job_id}")
+    else:
+        return here(to_train, logs, processes, tell)
+    return []
+
+
 def _bench(argv: list[str]) -> None:
     """Time the training step of a recipe, or of your own data with --data, on this machine."""
     from normatch.autoconfig import Plan, choose
@@ -257,39 +365,48 @@ def _bench(argv: list[str]) -> None:
     from normatch.training.distributed import joined
     from normatch.training.progress import Lines, decoding
 
-    config, given, automatic = _parse_run(BenchOptions, "bench", argv)
+    config, parsed, automatic = _parse_run(BenchOptions, "bench", argv)
     made = Plan(config)
     with joined(config.device) as world, contextlib.nullcontext() if world.first else _silenced():
         if automatic:
             # Time the settings that `normatch train` would choose.
             with decoding() as on_decoded, _or_skipped():
-                made = choose(config, _given_fields(argv), Reading(given.cache, on_decoded))
+                made = choose(config, _given_fields(argv), Reading(parsed.cache, on_decoded))
         report = bench(
             world.led(lambda: made.config),
-            repeats=given.repeats,
-            seconds=given.seconds,
-            images=given.images,
+            repeats=parsed.repeats,
+            seconds=parsed.seconds,
+            images=parsed.images,
             corpus=made.corpus,
             progress=Lines(f"{config.name} {config.method}"),
         )
-        _say(jsonlib.dumps(report) if given.json else describe(report))
+        _say(jsonlib.dumps(report) if parsed.json else describe(report))
 
 
 def _parse_run(options: type[Any], verb: str, argv: list[str]) -> "tuple[Config, Any, bool]":
     """The config, an object with the verb's own options, and whether what is not given is to be chosen for the data."""
-    from normatch.config import Config
-
     recipe = argv[0] if argv and not argv[0].startswith("-") else None
     base, automatic = _base(recipe, argv)
-    given = _parse_from(base, options, verb, argv)
-    if given.recipe != recipe:
+    parsed = _parse_from(base, options, verb, argv)
+    if parsed.recipe != recipe:
         # The recipe came after a flag, so only the whole parse could find it: parse again with its defaults.
-        base, automatic = _base(given.recipe, argv)
-        given = _parse_from(base, options, verb, argv)
-    _must_be_numbers({f.name: getattr(given, f.name) for f in dataclasses.fields(options)})
-    if given.scratch and given.freeze:
+        base, automatic = _base(parsed.recipe, argv)
+        parsed = _parse_from(base, options, verb, argv)
+    _must_be_numbers({f.name: getattr(parsed, f.name) for f in dataclasses.fields(options)})
+    if not parsed.labelled and "labelled" in _given_fields(argv):
+        raise UserError("--labelled names nothing: give runs, tables or files of positions, or leave it out")
+    if parsed.scratch and parsed.freeze:
         raise UserError("--scratch starts from random weights and --freeze keeps pretrained ones: give one of them")
-    return Config(**{f.name: getattr(given, f.name) for f in dataclasses.fields(Config)}), given, automatic
+    if parsed.scratch and (parsed.start is not None or getattr(parsed, "finetune", False)):
+        raise UserError("--scratch starts from random weights, --start and --finetune from trained ones: leave it out")
+    return _config_of(parsed), parsed, automatic
+
+
+def _config_of(parsed: Any) -> "Config":
+    """The config of what was parsed."""
+    from normatch.config import Config
+
+    return Config(**{f.name: getattr(parsed, f.name) for f in dataclasses.fields(Config)})
 
 
 def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":
@@ -371,7 +488,7 @@ class DataOptions:
     """Where the data of a finished run is now, and how to read it."""
 
     data: str | None = None
-    """The folder, CSV manifest or .npz file that it was trained on, if it has moved since."""
+    """The folder, CSV manifest or .npz file that a run was trained on, if it has moved since."""
     unlabelled: Path | None = None
     """The folder of more images without labels, if it has moved."""
     data_root: Path | None = None
@@ -454,27 +571,40 @@ def _predict(
 
 
 def _suggest(
-    run: RunFolder,
-    labels: int = 20,
+    run: Positional[Annotated[Path | None, tyro.conf.arg(metavar="[RUN]")]] = None,
+    labels: Annotated[int, tyro.conf.arg(aliases=["--count"])] = 20,
     out: Path | None = None,
     sheet: Path | None = None,
     seed: int = 0,
     where: DataFlags = AS_TRAINED,
     force: Force = False,
 ) -> None:
-    """Suggest what to label next: one image of each cluster that has no label yet, by what a run has learned.
+    """Suggest what to label next: one image of each cluster that has no label yet.
+
+    The clusters are of what a run has learned or, without RUN, of pretrained features of --data.
 
     Args:
+        run: Folder of a run, or none for what to label first.
         labels: How many images to suggest.
         out: Table to write, a .csv or .parquet file; standard output by default. Of files, it is a manifest with labels
             to fill in, for train --labelled.
         sheet: Image file to write: the suggested images under the classes that the run predicts.
         seed: Draws the images to look at if there are more than 20,000, and the first clusters.
     """
-    from normatch.evaluate.suggest import suggest_to
+    from normatch.evaluate.suggest import suggest_first_to, suggest_to
+    from normatch.training.progress import shown
 
+    if run is None and where.data is None:
+        raise UserError("suggest needs a run, or --data with the folder of pictures that have no label yet")
     with where.read() as how:
-        said = suggest_to(run, labels, out, sheet, force=force, seed=seed, **how)
+        if run is not None:
+            said = suggest_to(run, labels, out, sheet, force=force, seed=seed, **how)
+        else:
+            how = {"unlabelled": where.unlabelled, "device": where.device, "reading": how["reading"], "seed": seed}
+            with shown("suggest") as progress:
+                said = suggest_first_to(
+                    Path(str(where.data)), labels, out, sheet, force=force, progress=progress, **how
+                )
     _say(said, sys.stderr if out is None else None)
 
 
@@ -582,7 +712,7 @@ def _data_get(name: Name, root: Root = None) -> None:
 
 
 def _data_inspect(
-    data: Positional[str],
+    data: Positional[Annotated[str, tyro.conf.arg(metavar="DATA")]],
     unlabelled: Path | None = None,
     root: Root = None,
     sheet: Path | None = None,
@@ -634,6 +764,8 @@ def _reproduce(
     data_root: Root = None,
     device: Device = "auto",
     out: Path = Path("runs/reproduce"),
+    processes: int | None = None,
+    slurm: Annotated[str | None, tyro.conf.arg(metavar="PARTITION")] = None,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -643,18 +775,24 @@ def _reproduce(
 
     Args:
         name: table1 to table7, figure3 to figure5, controls (that the paper lacks), choices (what it leaves open), fast
-            (the recipe cifar10-40-fast), all, or grid (the runs that settle the main claims, in a fixed order).
+            (the recipe cifar10-40-fast), methods (all of them on digits), all, or grid (the runs that settle the main
+            claims, in a fixed order).
         steps: Steps of each run, to which the paper's schedule is scaled down; by default the whole schedule.
         seeds: Label seeds; every row is trained once with each. By default 0 1 2; those of the grid are fixed.
         only: Train only the runs whose name contains one of these words.
         minutes: Stop after so many minutes; the same command continues.
         data: Another data set in place of CIFAR-10 with 40 labels: digits, for a machine without a GPU.
         out: Folder for the runs, their results as JSON files, and results.md.
+        processes: Train so many runs at once, each in a process of its own, on one GPU each if there are several; by
+            default one after another in this process.
+        slurm: Submit the runs to this partition of a Slurm cluster, a job each; the same command without it, later,
+            fills the tables.
         dry_run: Print the runs and what is left of them, and train nothing.
         json: Print one JSON object: the runs and, unless --dry-run, the tables and the runs that failed.
     """
     from normatch.reproduce.grid import plan
     from normatch.reproduce.pages import plain
+    from normatch.training.launch import Launched
 
     if minutes is not None and minutes <= 0:
         raise UserError(f"minutes is {minutes}: give a number above 0")
@@ -663,10 +801,16 @@ def _reproduce(
         _say(grid.describe())
     elif dry_run:
         print(jsonlib.dumps(grid.to_json()))
-    if dry_run:
+    tell = functools.partial(_say, file=sys.stderr if json else None)
+    if slurm is not None or processes is not None:
+        if minutes is not None:
+            raise UserError("--minutes is for runs one after another: leave it out, or --processes and --slurm")
+        launched = [Launched(run.config, run.folder) for run in grid.left]
+        _launch(launched, out / "logs", processes, slurm, dry_run, tell)
+    if dry_run or slurm is not None:
         return
     try:
-        failed = grid.train(functools.partial(_say, file=sys.stderr if json else None), minutes)
+        failed = grid.train(tell, minutes)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("run it again to continue") from None
     tables = grid.tables()
@@ -696,6 +840,7 @@ def _demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -> N
 
 VERBS: dict[str, Callable[[list[str]], None]] = {
     "train": _train,
+    "sweep": _sweep,
     "eval": _verb(_eval),
     "predict": _verb(_predict),
     "suggest": _verb(_suggest),

@@ -49,7 +49,7 @@ class Config:
     labelled: tuple[Path, ...] = ()
     """What names the samples whose labels are used, less what is set aside, in place of a draw: folders of earlier
     runs, tables of normatch suggest (those of files with labels filled in, which are used), files of positions among
-    the training samples (text or .npy); all of them together."""
+    the training samples (text or .npy); all of them together. Tables of files alone add to the labels of the data."""
     validation: float = 0.0
     """Share of the labelled samples set aside for choosing settings; the test set is never used for that."""
     include_labelled: bool = True
@@ -60,18 +60,23 @@ class Config:
     settings: Settings = field(default_factory=Settings)
     """The settings of the method."""
     backbone: str = "wrn-28-2"
-    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network."""
+    """The network's name; auto picks one that suits the shape of the data, timm:NAME is a pretrained timm network,
+    onnx:FILE any ONNX network (with freeze)."""
     weights: Path | None = None
     """File with the weights of the backbone to start from, .safetensors or .pth; by default its own pretrained ones, if
     it has any."""
     freeze: bool = False
     """Keep the backbone's pretrained weights: its features of all images are computed once, and a small network is
     trained on them, which takes seconds."""
+    start: Path | None = None
+    """A finished run from whose model training starts, heads included; of one with a frozen backbone, all of it is then
+    trained."""
     copies: int = 0
     """With freeze: features of so many weak and as many strong views of every image, of which steps draw theirs; 0 is
     the plain image alone, and views are made of its features."""
     norm_momentum: float | None = None
-    """Momentum of batch norm's running statistics; None is the backbone's default (0.001 for wide ResNets)."""
+    """Momentum of batch norm's running statistics; None is the backbone's default (0.001 for wide ResNets). 0 keeps
+    those of the weights to start from, and normalises by them."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Weak and strong views."""
 
@@ -119,7 +124,8 @@ class Config:
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _without_numpy(getattr(self, f.name)))
         # Places may be given as text or as paths, as in train(out=...) and load(run).
-        for name, kind in (("data", str), ("unlabelled", Path), ("data_root", Path), ("weights", Path)):
+        for name in ("data", "unlabelled", "data_root", "weights", "start"):
+            kind = str if name == "data" else Path
             if isinstance(given := getattr(self, name), str | Path):
                 object.__setattr__(self, name, kind(given))
         named: Any = self.labelled
@@ -146,7 +152,7 @@ class Config:
         inside = not set("/\\") & set(name) and name.strip() not in ("", ".", "..") and name.isprintable()
         _must("name", repr(name), inside, "a name without slashes and control characters; the place is --out")
         for name, value in vars(self).items():  # the only whole numbers that may be 0 are these
-            counts = type(value) is int and name not in ("seed", "fold", "copies")
+            counts = type(value) is int and name not in ("seed", "fold", "copies", "norm_momentum")
             _must(name, value, not counts or 1 <= value <= MOST, f"a whole number from 1 to {MOST:,}")
         _must("seed", self.seed, 0 <= self.seed < 2**63, "a whole number from 0 to 2^63 - 1")
         for name, share in (("test_share", self.test_share), ("validation", self.validation)):
@@ -157,13 +163,24 @@ class Config:
         _must("optim.muon", optim.muon, 0 <= optim.muon < 1, "a share from 0 (no Muon) to below 1")
         _must("optim.weight_decay", optim.weight_decay, optim.weight_decay >= 0, "a number that is not negative")
         _must("optim.cosine", optim.cosine, 0 <= optim.cosine <= 0.5, "a number from 0 (constant) to 0.5 (ends at 0)")
-        _must("norm_momentum", momentum, momentum is None or 0 < momentum <= 1, "a number above 0, at most 1")
+        _must("norm_momentum", momentum, momentum is None or 0 <= momentum <= 1, "a number from 0 to 1")
+        _must("optim.warmup", optim.warmup, optim.warmup >= 0, "0 or more steps")
+        rate = optim.backbone_lr
+        _must("optim.backbone_lr", rate, rate is None or rate > 0, "a positive number")
+        _must("optim.backbone_lr", rate, rate is None or not optim.muon, "either it or optim.muon")
         alone = self.fold is None or not self.labelled
         _must("fold", self.fold, alone, "either it or labelled: both say which labels are used")
         _must("copies", self.copies, 0 <= self.copies <= COPIES, f"a whole number from 0 to {COPIES}")
         _must("copies", self.copies, self.freeze or not self.copies, "0, or freeze as well: they are views to embed")
-        named = self.backbone.startswith("frozen:")
-        _must("backbone", repr(self.backbone), not named, f"{self.backbone[7:]!r}, and freeze")
+        named = self.backbone.startswith(("frozen:", "tuned:"))
+        plain = self.backbone.partition(":")[2]
+        _must("backbone", repr(self.backbone), not named, f"{plain!r}, and freeze, or a run to start from")
+        for other in ("freeze", "weights"):
+            alone = self.start is None or not getattr(self, other)
+            _must("start", self.start, alone, f"either it or {other}: both say what training starts from")
+        if self.backbone.startswith("onnx:"):
+            _must("backbone", repr(self.backbone), self.freeze, "freeze as well: an ONNX network cannot be trained")
+            _must("weights", self.weights, self.weights is None, f"none: {self.backbone} has its own")
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Config":

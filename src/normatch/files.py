@@ -62,11 +62,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of a full disk in the block, which do not name the file, are of ``path``."""
+    """Errors of a full disk in the block, which do not name the file, and of its temporary name are of ``path``."""
     try:
         yield
     except OSError as error:
-        if error.errno in FULL and error.filename is None:
+        if (error.errno in FULL and error.filename is None) or str(error.filename).endswith(".part"):
             error.filename = str(path)
         raise
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from normatch.augment import OPS
-from normatch.augment.randaugment import Choices, Programs, apply_choices, build_programs, choose, randaugment
+from normatch.augment.randaugment import Choices, Programs, RandAugment, apply_choices, build_programs, choose
 
 Levels = NDArray[np.uint8]
 STRENGTHS = range(1, 10)
@@ -134,8 +134,9 @@ def test_samples_do_not_touch_each_other(shape: tuple[int, int, int]) -> None:
     images = torch.randint(0, 256, (40, *shape), dtype=torch.uint8, generator=generator)
     uniform, table = torch.rand(4, 40, 2, generator=generator), build_programs(*shape[1:], "cpu")
     before = images.clone(), Programs(*(column.clone() for column in table))
-    whole = randaugment(images, uniform, 10, table)
-    single = [randaugment(images[i : i + 1], uniform[:, i : i + 1], 10, table) for i in range(40)]
+    augment = RandAugment(shape[1:], ops=2, max_strength=10).apply
+    whole = augment(images, uniform, table)
+    single = [augment(images[i : i + 1], uniform[:, i : i + 1], table) for i in range(40)]
     assert torch.equal(whole, torch.cat(single))
     assert torch.equal(images, before[0])
     assert all(torch.equal(a, b) for a, b in zip(table, before[1], strict=True))

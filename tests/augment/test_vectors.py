@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normatch.augment.mix import Mix
-from normatch.augment.vectors import Mask, Noise
+from normatch.augment.vectors import Mask, Noise, Pick
 
 CPU = torch.device("cpu")
 
@@ -20,6 +20,14 @@ def test_noise_has_the_scale_of_each_dimension() -> None:
     view = noise.apply(torch.full((40_000, 3), 5.0), *noise.draw(40_000, seeded(), CPU))
     assert view.mean(0).tolist() == pytest.approx([5, 5, 5], abs=0.05)
     assert view.std(0).tolist() == pytest.approx([0.2, 2.0, 0.0], rel=0.03)
+
+
+def test_each_of_the_copies_is_picked_as_often() -> None:
+    pick = Pick(2, 4)
+    (at,) = pick.draw(9_000, seeded(), CPU)
+    assert at.bincount().tolist() == pytest.approx([0, 0, 3_000, 3_000, 3_000], abs=200)
+    copies = torch.arange(9_000 * 5.0).view(9_000, 5, 1)
+    assert torch.equal(pick.apply(copies, at).flatten(), 5 * torch.arange(9_000) + at.float())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from normatch.augment import VIEWS, AugmentConfig, Numbers, Views, check_view
 from normatch.augment.crop import ResizedCrop
 from normatch.augment.cutout import cut_out
-from normatch.augment.randaugment import build_programs, randaugment
+from normatch.augment.randaugment import apply_choices, build_programs, choose
 from normatch.augment.rotate import quarter_turns
 from normatch.augment.weak import weak_view
 from normatch.errors import UserError
@@ -64,10 +64,30 @@ def test_a_strong_image_is_a_weak_one_then_randaugment_then_cutout(
     uniform, _ = numbers["randaugment"]
     assert uniform.shape == (4, len(images), 2)
     weak = weak_view(images, numbers["weak"][0], pad, flip=True)
-    augmented = randaugment(weak, uniform, strength, build_programs(*shape[1:], "cpu"))
+    augmented = apply_choices(weak, choose(uniform, strength), build_programs(*shape[1:], "cpu"))
     assert torch.equal(views.make(images, numbers), cut_out(augmented, numbers["cutout"][0], hole))
     assert torch.equal(views.make(images, {"weak": numbers["weak"]}), weak)
     assert list(views.numbers("weak", len(images), seeded(0), "cpu")) == ["weak"]
+
+
+def test_what_other_views_of_images_are_made_of() -> None:
+    views = Views((3, 32, 32))
+    made = {view: views.numbers(view, 1000, seeded(0), "cpu") for view in ("none", "rotated", "crop", "mixed")}
+    assert {view: list(numbers) for view, numbers in made.items()} == {
+        "none": [],
+        "rotated": ["weak", "randaugment", "cutout", "rotate"],
+        "crop": ["weak", "crop", "randaugment"],
+        "mixed": ["weak", "mix"],
+    }
+    assert 0.45 < made["mixed"]["mix"][1].max() <= 0.5, "the larger share is the image's own"
+
+
+@pytest.mark.parametrize(("view", "first", "last"), [("none", 0, 0), ("weak", 1, 3), ("strong", 4, 6)])
+def test_a_view_picks_from_copies_of_its_own(view: str, first: int, last: int) -> None:
+    """Of the plain features, those of weak views and those of strong ones."""
+    views = Views((4,), AugmentConfig(noise=0, mask=0), copies=3)
+    copies = torch.arange(7.0)[None, :, None].expand(500, 7, 4)
+    assert views(view, copies, seeded(0)).unique().tolist() == list(range(first, last + 1))
 
 
 def test_a_strong_vector_is_noise_then_mix_then_mask() -> None:

@@ -60,6 +60,15 @@ def test_whatever_changes_in_the_data_changes_its_digest(other: dict[str, Any]) 
         before = digest(corpus)
 
 
+def test_labels_of_label_files_are_not_part_of_the_digest() -> None:
+    corpus = Corpus("pets", some_files(labels=(0, -1)))
+    unknown = corpus.train.labels == -1
+    train = replace(corpus.train, labels=np.where(unknown, 1, corpus.train.labels))
+    added = dict.fromkeys(np.flatnonzero(unknown).tolist(), corpus.train.classes[1])
+    assert digest(replace(corpus, train=train, added_labels=added)) == digest(corpus)
+    assert digest(replace(corpus, train=train)) != digest(corpus)
+
+
 def test_data_that_moved_keep_their_digest() -> None:
     def corpus(folder: str) -> Corpus:
         files = np.array(["cat/0.png", f"{folder}/1.png"], object)

@@ -87,9 +87,9 @@ def test_they_are_unlabelled_training_samples(run: Run) -> None:
     assert set(samples) <= free
     assert not set(samples) & set(run.split.validation.tolist())
     assert found.unlabelled == len(free)
-    uncertainty = [row.uncertainty for row in found.rows]
+    uncertainty = [row.uncertainty or 0.0 for row in found.rows]
     assert uncertainty == sorted(uncertainty, reverse=True)
-    assert all(row.uncertainty < row.cluster_size for row in found.rows)
+    assert all(sum_ < row.cluster_size for sum_, row in zip(uncertainty, found.rows, strict=True))
     model = load(run.path)
     assert [row.predicted for row in found.rows] == model.predict(found.samples.inputs)
     np.testing.assert_array_equal(
@@ -344,3 +344,95 @@ def test_what_is_chosen(points: list[tuple[int, int]], count: int, known: int, s
     assert len(chosen) <= min(count, different - len(set(points[:known])))
     if different >= known + count:
         assert len(chosen) == count
+
+
+@pytest.fixture
+def album(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with 60 pictures of three kinds, some deeper than others, none with a label."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "side_to_embed", lambda *_: 32)
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        image = rng.integers(0, 60, (24, 24, 3), dtype=np.uint8)
+        image[:, :: (2, 6, 24)[i % 3]] = 255
+        where = tmp_path / "album" / ("." if i % 2 else "unlabeled/2019")
+        where.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(where / f"{'abc'[i % 3]}{i}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_the_first_labels_of_a_folder_without_any(
+    weights: bool, album: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By pretrained features or, without weights, by gradients; then the loop, to a run with these labels."""
+    if not weights:
+        monkeypatch.setattr(module, "installed_weights", lambda: None)
+    assert main(["suggest", "--data", "album", "--count", "6", "--out", "next.csv", "--sheet", "next.png"]) == 0
+    said, command = capsys.readouterr().out.splitlines()
+    by = "features of efficientnet-lite0" if weights else "gradients (HOG)"
+    assert said == f"6 samples to label, of 60 without one: next.csv, by {by}"
+    rows = read_table("next.csv")
+    assert list(rows[0]) == ["path", "label", "cluster_size"]
+    kinds = [Path(row["path"]).name[0] for row in rows]
+    assert {*kinds} == {*"abc"}, "each of them"
+    sizes = [int(row["cluster_size"]) for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) == 60
+    with Image.open("next.png") as sheet:
+        assert sheet.height == 8 + 26 + 96 + 8
+    argv = shlex.split(command.partition("normatch ")[2])
+    assert argv == ["train", "--data", "album", "--labelled", "next.csv"]
+    assert main(argv) == 2
+    assert "next.csv has no labelled sample" in capsys.readouterr().err
+    for row, kind in zip(rows, kinds, strict=True):
+        row["label"] = kind
+    Path("next.csv").write_text("\n".join(["path,label", *(f"{row['path']},{row['label']}" for row in rows)]))
+    assert main([*argv, *QUICK, "--out", "run"]) == 0
+    run = Run.open(Path("run"))
+    assert (len(run.split.labelled), len(run.split.unlabelled)) == (6, 60)
+    assert load(run.path).classes == ("a", "b", "c")
+    assert main(["suggest", "run", "--labels", "4", "--out", "more.csv"]) == 0
+    assert not {row["path"] for row in rows} & {row["path"] for row in read_table("more.csv")}
+
+
+def test_where_some_have_labels_others_are_suggested_and_added(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "side_to_embed", lambda *_: 32)
+    monkeypatch.setattr(module, "installed_weights", lambda: None)
+    assert main(["suggest", "--data", "pets", "--labels", "5", "--out", "next.csv"]) == 0
+    assert "5 samples to label, of 28 without one" in capsys.readouterr().out
+    names = fill_in("next.csv", "cat")
+    assert main(["train", "--data", "pets", "--labelled", "next.csv", *QUICK, "--test-share", "0", "--out", "run"]) == 0
+    assert sorted(added("run")) == sorted(names)
+    assert len(Run.open(Path("run")).split.labelled) == 12 + 5, "those of the folder, too"
+
+
+def test_vectors_are_clustered_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    y = np.arange(60) % 3
+    x = 9 * np.eye(3, 5)[y] + np.random.default_rng(0).normal(size=(60, 5))
+    np.savez("own.npz", x=x, y=np.full(60, -1))
+    found = module.suggest_first("own.npz", 3)
+    assert {y[int(row.sample)] for row in found.rows} == {0, 1, 2}
+    assert found.fields == ["sample", "cluster_size"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("suggest", "suggest needs a run, or --data with the folder of pictures"),
+        ("suggest --data nowhere", "no such folder or file"),
+        ("suggest --data empty", "no images in empty"),
+        ("suggest --data album --labels 0", "labels is 0"),
+        ("suggest --data album --out next.txt", "ends in .csv or .parquet"),
+    ],
+)
+def test_first_labels_of_nothing(argv: str, says: str, album: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    assert main(argv.split()) == 2
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""

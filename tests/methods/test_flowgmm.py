@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 
 from normatch.errors import UserError
 from normatch.flow import NormalizingFlowClassifier
@@ -22,11 +22,12 @@ def test_losses_of_a_flow_on_the_input_itself() -> None:
     (l_x, l_u, l_v) = (
         joint + det[:, None] for joint, det in (numpy_log_joint(flow, x) for x in (labelled, first, second))
     )
+    assert method.settings.label_weight == 3.0
     outcome = method(batch)
     label = l_u.argmax(1)
     expected = {
-        "labelled": -3 * l_x[np.arange(6), batch.labels].mean() / 5,
-        "density": -logsumexp(l_u, axis=1).mean() / 5,
+        "labelled": -3 * log_softmax(l_x, 1)[np.arange(6), batch.labels].mean() / 5,
+        "density": -logsumexp(np.concatenate([l_x, l_u]), axis=1).mean() / 5,
         "consistency": -0.5 * (40 / 80) * (l_v[np.arange(14), label] + np.log(3)).mean() / 5,
     }
     assert {name: loss.item() for name, loss in outcome.losses.items()} == pytest.approx(expected, rel=1e-4)

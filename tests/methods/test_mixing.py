@@ -59,13 +59,14 @@ def test_each_sample_has_the_larger_share_and_unlabelled_ones_are_not_mixed_in()
     assert 0 < (x == plain).flatten(1).all(1).sum() < 34
 
 
-def mixed_by(name: str, **choices: object) -> tuple[Any, Batch, Pass, torch.Tensor, torch.Tensor]:
-    """A method in evaluation mode, its batch, and what it has mixed in a forward pass."""
+def mixed_by(name: str, known: int = 30, **choices: object) -> tuple[Any, Batch, Pass, torch.Tensor, torch.Tensor]:
+    """A method in evaluation mode, its batch, and what it has mixed in a forward pass; PLCB has so many
+    pseudo-labels."""
     torch.manual_seed(0)
     method = make_method(name, **choices).eval()
     assert isinstance(method, Mixing)
     if isinstance(method, PLCB):
-        method.known.copy_(torch.rand(30, 3).softmax(1))
+        method.known[:known] = torch.rand(30, 3).softmax(1)[:known]
     batch, seen, mix = make_batch(method), [], method.mix
 
     def spied(now: Pass, views: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,6 +153,20 @@ def test_plcb() -> None:
         "entropy": 0.4 * -(p * np.log(p)).sum(1).mean(),
     }
     assert {name: loss.item() for name, loss in losses.items()} == pytest.approx(expected, rel=1e-4)
+
+
+def test_plcb_leaves_out_images_without_a_pseudo_label() -> None:
+    """They are no part of the means, nor of the mean prediction."""
+    method, _, _, x, y = mixed_by("plcb", known=3)
+    logits, y = logits_of(method.model, x)[:9], y[:9]
+    p = softmax(logits, 1)
+    expected = {
+        "labelled": entropies(logits, y)[:6].sum() / 9,
+        "unlabelled": entropies(logits, y)[6:].sum() / 9,
+        "balance": 0.8 * rel_entr(np.full(3, 1 / 3), p.mean(0)).sum(),
+        "entropy": 0.4 * -(p * np.log(p)).sum(1).mean(),
+    }
+    assert {name: loss.item() for name, loss in method.outcome.losses.items()} == pytest.approx(expected, rel=1e-4)
 
 
 def test_pseudo_labels_are_renewed_after_each_epoch() -> None:

@@ -57,6 +57,18 @@ def test_alignment_equals_numpy_before_and_after_its_queue_is_full() -> None:
         np.testing.assert_allclose(got, numpy_alignment(batches[: i + 1], 4), rtol=2e-5)
 
 
+def test_alignment_to_shares_that_vary() -> None:
+    """p · q / p̄, with q of the batch before q of the task."""
+    rng = np.random.default_rng(0)
+    align, means = Alignment(classes=3, batches=4, target=(0.2, 0.3, 0.5)), []
+    for _ in range(6):
+        p, q = rng.dirichlet(np.ones(3), 8).astype(np.float32), rng.dirichlet(np.ones(3)).astype(np.float32)
+        means.append(p.mean(0))
+        expected = p * q / np.mean(means[-4:], axis=0)
+        got = align(torch.from_numpy(p), torch.from_numpy(q)).numpy()
+        np.testing.assert_allclose(got, expected / expected.sum(1, keepdims=True), rtol=2e-5)
+
+
 def test_a_rare_class_is_divided_by_its_mean_however_small() -> None:
     batch = np.array([[1.5e-5, 1 - 1.5e-5], [0.5e-5, 1 - 0.5e-5]], np.float32)
     got = Alignment(classes=2, batches=1)(torch.from_numpy(batch)).numpy()
@@ -147,7 +159,10 @@ confidences = arrays(
 
 @given(confidences)
 def test_adaptive_weights_equal_numpy_batch_after_batch(batches: NDArray[np.float32]) -> None:
-    weigh, mean, variance = AdaptiveWeights(8), 1 / 8, 1.0
+    weigh, mean, variance = AdaptiveWeights(8), 0.9, 0.05
+    assert (weigh.mean.item(), weigh.variance.item()) == (1 / 8, 1.0)
+    weigh.mean.fill_(mean)  # near its start nothing is far below the average
+    weigh.variance.fill_(variance)
     for batch in batches.astype(np.float64):
         weights = weigh(torch.from_numpy(batch.astype(np.float32))).numpy()
         mean += 0.001 * (batch.mean() - mean)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from normatch.errors import UserError
 from normatch.methods import Batch, Method, methods
 from normatch.methods.adamatch import AdaMatchSettings
-from normatch.methods.parts.pseudo_labels import RunningAlignment, targets
+from normatch.methods.parts.pseudo_labels import sharpen, targets
 from normatch.methods.parts.weak_to_strong import Pass, WeakToStrong
 from tests.conftest import make_batch, make_method
 
@@ -78,33 +78,28 @@ def passed(batch: Batch, p: torch.Tensor, strong: torch.Tensor, weight: torch.Te
     return Pass(batch, unused, torch.zeros(6, 3), (strong,), p, targets(p, one_hot=True), weight)
 
 
-@pytest.mark.parametrize("uniform", [True, False])
-def test_softmatch_weighs_by_aligned_confidence(uniform: bool) -> None:
-    method, average, mean, variance = made("softmatch", uniform=uniform), np.full(3, 1 / 3), 1 / 3, 1.0
+@pytest.mark.parametrize(("uniform", "n"), [(True, 1.0), (True, 2.0), (False, 1.0)])
+def test_softmatch_averages_confidence_and_weighs_it_aligned(uniform: bool, n: float) -> None:
+    method, average, mean, variance = (
+        made("softmatch", uniform=uniform, n_sigma=n),
+        np.array([0.6, 0.3, 0.1]),
+        0.9,
+        0.01,
+    )
+    assert method.average.tolist() == pytest.approx([1 / 3] * 3)
+    assert (method.adaptive.mean.item(), method.adaptive.variance.item()) == pytest.approx((1 / 3, 1.0))
+    method.average.copy_(torch.from_numpy(average))
+    method.adaptive.mean.fill_(mean)
+    method.adaptive.variance.fill_(variance)
     for p, tensor, batch in batches(method):
         average += 0.001 * (p.mean(0) - average)
+        mean += 0.001 * (p.max(1).mean() - mean)
+        variance += 0.001 * (p.max(1).var(ddof=1) - variance)
         aligned = p / average / (p / average).sum(1, keepdims=True) if uniform else p
-        confidence = aligned.max(1)
-        mean += 0.001 * (confidence.mean() - mean)
-        variance += 0.001 * (confidence.var() - variance)
-        expected = np.exp(-(np.minimum(confidence - mean, 0) ** 2) / (2 * variance / 4))
+        expected = np.exp(-(np.minimum(aligned.max(1) - mean, 0) ** 2) / (2 * variance / n**2))
         np.testing.assert_allclose(method.weigh(tensor, batch).numpy(), expected, rtol=1e-4)
-
-
-def test_running_alignment_to_a_reference_equals_numpy() -> None:
-    align, rng, average, target = (
-        RunningAlignment(3, 0.8),
-        np.random.default_rng(0),
-        np.full(3, 1 / 3),
-        np.full(3, 1 / 3),
-    )
-    for _ in range(5):
-        p, reference = (rng.dirichlet([1, 2, 3], size=n).astype(np.float32) for n in (8, 5))
-        average = 0.8 * average + 0.2 * p.mean(0)
-        target = 0.8 * target + 0.2 * reference.mean(0)
-        expected = p * target / average
-        got = align(torch.from_numpy(p), torch.from_numpy(reference)).numpy()
-        np.testing.assert_allclose(got, expected / expected.sum(1, keepdims=True), rtol=1e-4)
+    assert method.adaptive.variance.item() == pytest.approx(variance, rel=1e-6)
+    assert method.weigh(tensor[:1], batch).isfinite().all(), "one image has no unbiased variance"
 
 
 def test_dash_threshold_falls_from_the_labelled_loss() -> None:
@@ -122,6 +117,11 @@ def test_dash_threshold_falls_from_the_labelled_loss() -> None:
         threshold = max(1.0001 * reference / 1.27**divisions, 0.05)
         assert method.threshold(batch.step).item() == pytest.approx(threshold, rel=1e-4)
         assert method.weigh(p, batch).tolist() == (-np.log([0.8, 0.4, 0.99]) <= threshold).tolist()
+    assert torch.equal(method.target(p, batch), targets(p, one_hot=True)), "at the least threshold"
+    early = make_batch(method, step=15)
+    assert method.threshold(early.step) > 0.05
+    assert torch.equal(method.target(p, early), sharpen(p, 0.5)), "before"
+    assert torch.equal(made("dash", pseudo_label="onehot").target(p, early), targets(p, one_hot=True))
     before = method.reference.item()
     method(batch._replace(labels=(batch.labels + 1) % 3))
     assert method.reference.item() == before == pytest.approx(reference, rel=1e-4), "measured in the warm-up alone"
@@ -155,7 +155,7 @@ def test_adamatch_equals_numpy() -> None:
     with torch.no_grad():
         weak, strong = (method.model(x).softmax(1).double().numpy() for x in batch.unlabelled)
         of_labelled = [method.model(x).softmax(1).double().numpy() for x in batch.labelled]
-    ratio = (0.3 + 0.1 * of_labelled[0].mean(0)) / (0.3 + 0.1 * weak.mean(0))
+    ratio = (0.3 + 0.1 * of_labelled[0].mean(0)) / weak.mean(0)
     aligned = weak * ratio / (weak * ratio).sum(1, keepdims=True)
     used = aligned.max(1) >= 0.9 * of_labelled[0].max(1).mean()
     assert outcome.pseudo.trusted.tolist() == used.tolist()
@@ -182,6 +182,9 @@ def test_adamatch_interpolates_between_the_logits_of_two_passes() -> None:
     assert not torch.allclose(together, alone, atol=0.01)
     expected = torch.nn.functional.cross_entropy(logits, batch.labels.repeat(2))
     torch.testing.assert_close(got, expected)
+    weak = logits[:6].softmax(1)
+    torch.testing.assert_close(method.confidence, weak.amax(1).mean())
+    torch.testing.assert_close(method.shares, 0.999 / 3 + 0.001 * weak.mean(0))
     for name, value in method.model.named_buffers():
         if "running" in name:
             torch.testing.assert_close(value, other.model.get_buffer(name))

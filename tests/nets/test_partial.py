@@ -76,7 +76,7 @@ def test_a_network_sees_all_samples_and_learns_from_some(name: str) -> None:
     reference = copy.deepcopy(net)
     assert torch.equal(copy.deepcopy(net)(x, learning=6), copy.deepcopy(net)(x))
     z = net(x, learning=4)
-    assert torch.allclose(z, reference(x))
+    assert torch.allclose(z, reference(x), atol=1e-7)  # rounding grows with the depth
     for ours, theirs in zip(net.buffers(), reference.buffers(), strict=True):
         assert torch.allclose(ours, theirs)
     z.square().sum().backward()

@@ -39,7 +39,7 @@ def seeds(edited: Edited) -> Seeds:
     return make
 
 
-def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs) -> None:
+def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs, tmp_path: Path) -> None:
     accuracies = [0.6, 0.7, 0.75]
     found = compare([*seeds("normatch", "ours", accuracies), runs["supervised"]])
     ours, other = found["groups"]
@@ -52,11 +52,17 @@ def test_seeds_of_one_config_are_repetitions(seeds: Seeds, runs: Runs) -> None:
     assert other["interval"] == pytest.approx((wilson.low, wilson.high))
     assert "seed" not in found["settings"]
     assert "method" in found["settings"]
-    (same,) = compare(seeds("normatch", "same", [0.9, 0.9]))["groups"]  # no interval of no width
+    (wide,) = compare(seeds("normatch", "wide", [0.6, 0.99]))["groups"]
+    assert wide["interval"] == (0, 1), "beyond there are no accuracies"
+    alike = compare(seeds("normatch", "same", [0.9, 0.9]))
+    (same,) = alike["groups"]  # no interval of no width
     assert same["interval"][0] < 0.9 < same["interval"][1]
+    page = Page(write_comparison(alike, tmp_path / "page.html").read_text())
+    assert "1 config, 2 runs" in page.words
+    assert "90.0% is the mean accuracy of same (2 runs)" in page.words
 
 
-def test_runs_are_paired_by_seed_or_compared_as_groups(seeds: Seeds) -> None:
+def test_runs_are_paired_by_seed_and_fold_or_compared_as_groups(seeds: Seeds, edited: Edited) -> None:
     ours, theirs = [0.6, 0.7, 0.75, 0.5], [0.55, 0.66, 0.74]
     runs, others = seeds("normatch", "a", ours), seeds("fixmatch", "c", theirs, first=7)
     (paired,) = compare([*runs, *seeds("fixmatch", "b", theirs)])["differences"]
@@ -71,6 +77,12 @@ def test_runs_are_paired_by_seed_or_compared_as_groups(seeds: Seeds) -> None:
     assert found["test"] == "Welch's t, 4 and 3 runs"
     assert found["p"] == pytest.approx(welch.pvalue)
     assert found["interval"] == pytest.approx(tuple(welch.confidence_interval()))
+    (first, second) = (
+        [edited(kind, f"{kind}{i}", config={"fold": i}, result={"accuracy": a}) for i, a in enumerate(accuracies)]
+        for kind, accuracies in (("normatch", ours[:3]), ("fixmatch", theirs))
+    )
+    (by_fold,) = compare([*first, *second])["differences"]
+    assert (by_fold["test"], by_fold["p"]) == (paired["test"], pytest.approx(paired["p"]))
     (single,) = compare([runs[0], others[0]])["differences"]
     assert (single["p"], single["test"][:34]) == (None, "not comparable: train both with th")
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 from sklearn import metrics
 
+from normatch.files import read_sealed
 from normatch.report import numbers_of
 from normatch.report.findings import MOST_POINTS, Numbers, curves_of, gather
 from normatch.report.page import render_report
@@ -96,6 +97,12 @@ def test_head_and_flow_are_compared_on_the_same_samples(evidence: Any) -> None:
     assert [(int(s["head"]), int(s["auxiliary"])) for s in found["disputed"]] == [(head[i], flow[i]) for i in samples]
 
 
+def test_labels_that_were_not_used_score_nothing(numbers: dict[str, Numbers]) -> None:
+    agreement = numbers["nothing-held-out"]["agreement"]
+    assert agreement["of"] == "unlabelled training images"
+    assert [agreement[f"accuracy_{of}"] for of in ("agree", "disagree", "auxiliary")] == [None] * 3
+
+
 def test_balance_counts_unlabelled_samples(
     runs: Runs, numbers: dict[str, Numbers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,11 +122,21 @@ def test_balance_counts_unlabelled_samples(
     assert f"predicted for 60 of {len(truth):,} unlabelled images" in Page(render_report(evidence, few)).words
 
 
+def test_samples_for_validation_are_not_trained_on(edited: Edited, runs: Runs) -> None:
+    split = read_sealed(runs["vectors"] / "split.json")
+    validation, labelled = split["labelled"][:5], split["labelled"][5:]
+    unlabelled = sorted({*split["unlabelled"]} - {*validation})
+    changed = {"labelled": labelled, "validation": validation, "unlabelled": unlabelled}
+    found = numbers_of(edited("vectors", "run", split=changed), device="cpu")
+    assert found["trained_on"] == found["balance"]["known"] == len(labelled)
+
+
 def test_curves_are_the_records_of_the_run(runs: Runs, numbers: dict[str, Numbers]) -> None:
     records, curves = list(Run.open(runs["normatch"]).metrics()), numbers["normatch"]["curves"]
     for name in ("loss", "test/accuracy", "pseudo/accuracy_trusted", "pseudo/confident"):
         assert curves[name] == [[r["step"], r[name]] for r in records if name in r]
-    long = curves_of([{"step": i, "loss": float(i), "seldom": None} for i in range(1, 1001)])
+    long = curves_of([{"step": i, "loss": float(i), "seldom": None, "test/accuracy": 0.5} for i in range(1, 1001)])
+    assert len(long["test/accuracy"]) == 1000, "each as it was measured"
     assert len(long["loss"]) <= MOST_POINTS
     assert long["loss"][0] == (4, 2.5)
     assert long["loss"][-1][0] == 1000

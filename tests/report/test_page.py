@@ -184,9 +184,9 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
 def test_data_that_has_gone_leaves_a_page_without_pictures(
     edited: Edited, numbers: dict[str, Numbers], tmp_path: Path
 ) -> None:
-    run, told, before = edited("normatch", "run", config={"data": "nowhere"}), list[str](), numbers["normatch"]
-    page = Page(write_report(run, device="cpu", tell=told.append).read_text())
-    assert told[0].startswith("The data could not be read again: data is 'nowhere'")
+    run, said, before = edited("normatch", "run", config={"data": "nowhere"}), list[str](), numbers["normatch"]
+    page = Page(write_report(run, device="cpu", tell=said.append).read_text())
+    assert said[0].startswith("The data could not be read again: data is 'nowhere'")
     after = numbers_of(run, device="cpu")
     assert page.all("img") == []
     assert set(after["left_out"]) == {"pictures", "balance", "disputed", "latents"}
@@ -214,10 +214,10 @@ def test_warnings_of_the_run_are_shown_and_damage_is_no_lost_data(edited: Edited
     assert "collapse at step 8: one class <takes> all lower the rate" in words
     for name in ("warnings.json", "split.json"):
         (run / name).write_text("[{")
-        told: list[str] = []
+        said: list[str] = []
         with pytest.raises(UserError, match=rf"{name} cannot be read"):
-            write_report(run, device="cpu", force=True, tell=told.append)
-        assert told == []
+            write_report(run, device="cpu", force=True, tell=said.append)
+        assert said == []
 
 
 def test_the_verb_writes_into_the_run_or_prints_numbers(

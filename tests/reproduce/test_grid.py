@@ -70,7 +70,7 @@ def test_the_fixed_grid_keeps_its_order(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_table_is_filled_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table3", *SHORT, "--out", str(tmp_path)]
     assert main([*command, "--dry-run"]) == 0
-    assert re.search(r"digits-40-no-stop-4 +0 +4 +0.7% +0 from step 0", capsys.readouterr().out)
+    assert re.search(r"digits-40-no-stop-4 +0 +4 +0.7% +4 of seed 0", capsys.readouterr().out)
     assert not list(tmp_path.iterdir())
     assert main(command) == 0
     assert "2 runs, 0 left with 0 steps" in capsys.readouterr().out

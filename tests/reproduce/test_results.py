@@ -66,9 +66,13 @@ def test_a_diverged_run_is_a_result_without_an_accuracy(run: Run, tmp_path: Path
     shutil.copytree(run.path, tmp_path / "copy", ignore=shutil.ignore_patterns("result.json", "events"))
     alarm = {"name": "not-finite", "step": 7, "message": "loss is not finite", "remedy": "train slower"}
     (tmp_path / "copy" / "warnings.json").write_text(json.dumps([alarm]))
+    records = [{"step": step, "seconds": 1.0, "loss": 0.5} for step in range(1, 702)]
+    (tmp_path / "copy" / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     write_result(Run(tmp_path / "copy"), tmp_path / "copy.json", 88)
     result = read_result(tmp_path / "copy.json")
     assert (result.failed, result.accuracy, result.value("accuracy")) == ("step 7: loss is not finite", None, None)
+    steps = [step for step, _ in result.curves["loss"]]
+    assert (len(steps) <= 300, steps[-1]) == (True, 701), "thinned, with its end"
 
 
 @pytest.mark.parametrize("changes", [{"accuracy": {"last weights": -0.1}}, {"config": {"a": 1}}, None])
@@ -88,20 +92,20 @@ def test_only_results_of_the_cells_own_config_fill_it() -> None:
     own = [make_result(trial, seed, change=ELSEWHERE, steps=2048) for seed in (1, 0)]
     foreign = [make_result(trial, 2, steps=2048, change=change) for change in OTHERS]
     table = Table(STUDIES["table1"], [*own, *foreign, make_result(other, steps=2048)])
-    (answer,) = table.answers(trial)
-    assert answer.results == (own[1], own[0])
-    assert not answer.complete
+    (runs,) = table.runs_of(trial)
+    assert runs.results == (own[1], own[0])
+    assert not runs.complete
     assert {setting(result.config) for result in own}.isdisjoint(setting(result.config) for result in foreign)
-    assert table.answers(None) == []
+    assert table.runs_of(None) == []
 
 
 def test_answers_come_the_longest_first_and_one_a_seed() -> None:
     trial = trial_of("table1", 0)
     results = [make_result(trial, steps=steps) for steps in (20, None, 2048)]
-    answers = Table(STUDIES["table1"], results).answers(trial)
-    assert [(answer.steps, answer.complete) for answer in answers] == [(307_200, True), (2048, False), (20, False)]
+    every = Table(STUDIES["table1"], results).runs_of(trial)
+    assert [(runs.steps, runs.complete) for runs in every] == [(307_200, True), (2048, False), (20, False)]
     with pytest.raises(UserError, match="are results of the same run and seed"):
-        Table(STUDIES["table1"], [results[0], results[0], make_result(trial, steps=20)]).answers(trial)
+        Table(STUDIES["table1"], [results[0], results[0], make_result(trial, steps=20)]).runs_of(trial)
 
 
 def test_gains_are_paired_by_seed_over_the_first_row() -> None:
@@ -142,6 +146,7 @@ def test_with_a_stand_in_no_number_is_the_papers(tmp_path: Path) -> None:
         ([2.0, 2.1, 1.9], 5.0, True, "contradicted"),  # above 0, but less than half of the claim
         ([0.0, 0.3, -0.3], 5.0, True, "contradicted"),
         ([9.0, -4.0, 5.0], 5.0, True, "open"),
+        ([1.0, 3.0, 2.5], 5.0, True, "open"),  # the interval ends between half of the claim and the claim
         ([-60.0, -61.0, -59.0], -64.0, True, "supported"),
         ([-2.0, 1.0, 0.0], -64.0, True, "contradicted"),
     ],

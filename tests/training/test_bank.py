@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import normatch
+from normatch.augment import Views
 from normatch.config import Config
 from normatch.data import Reading
 from normatch.data.cache import Cache
@@ -54,6 +55,8 @@ def test_features_are_cached_and_give_the_same_run_without(
     assert (len(calls), Cache().entries()) == (1, [])
     runs = [train(config, tmp_path / name) for name in ("made", "cached")]
     assert len(calls) == 2
+    seconds = [run.result["embedding_seconds"] for run in runs]
+    assert 0 < min(seconds) < max(seconds) < 60
     assert {model_of(run) for run in runs} == {model_of(without)}
 
 
@@ -96,6 +99,23 @@ def test_stopped_and_resumed_equals_left_alone(
     assert (again.path / "predictions.csv").read_bytes() == (whole.path / "predictions.csv").read_bytes()
 
 
+def test_features_are_float32_whatever_the_precision_of_the_steps(frozen: Config) -> None:
+    exact, rounded = (prepare(frozen.replace(precision=kind)).samples.train.inputs for kind in ("float32", "bfloat16"))
+    np.testing.assert_array_equal(exact, rounded)
+
+
+def test_views_are_drawn_by_the_seed(frozen: Config) -> None:
+    job = prepare(frozen)
+    assert job.frozen is not None
+    images, views = job.corpus.train.view(np.arange(4)), Views(job.corpus.train.shape, frozen.augment)
+    first, again, other = (bank.embed(job.frozen, images, views, 2, seed) for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    same = [np.array_equal(first[:, i], other[:, i]) for i in range(5)]
+    assert same == [True, False, False, False, False], "only the plain image has no view"
+    alike = bank.embed(job.frozen, images.view(np.zeros(64, np.int64)), views, 1, 0)
+    assert not np.array_equal(alike[:32, 1], alike[32:, 1]), "each batch draws anew"
+
+
 def test_embedding_is_shown_up_to_its_end(frozen: Config) -> None:
     class Counts(Progress):
         def __init__(self) -> None:
@@ -117,7 +137,7 @@ def test_embedding_is_shown_up_to_its_end(frozen: Config) -> None:
         ({"freeze": False, "copies": 2}, "copies is 2: give 0, or freeze as well"),
         ({"copies": 33}, "copies is 33: give a whole number from 0 to 32"),
         ({"backbone": "frozen:small-wide"}, "backbone is 'frozen:small-wide': give 'small-wide', and freeze"),
-        ({"weights": Path("none.pth")}, r"weights none.pth cannot be read \(No such file"),
+        ({"weights": Path("none.pth")}, r"weights none.pth cannot be read \(there is no such file"),
         ({"backbone": "wrn-28-2"}, "are not this backbone's|does not take samples"),
     ],
 )

@@ -85,7 +85,9 @@ def test_without_held_out_samples_cross_validation_over_the_labels_scores(tmp_pa
     assert len(load(few.path, using="baseline").predict(np.zeros((2, 6), np.float32))) == 2
 
 
-def test_images_have_hog_and_pixels_and_the_labels_choose_what_is_stored(tmp_path: Path) -> None:
+def test_images_have_hog_and_pixels_and_the_labels_choose_what_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng, y = np.random.default_rng(0), np.arange(120) % 2
     images = np.clip(100 + 40 * y[:, None, None] + rng.normal(0, 30, (120, 12, 12)), 0, 255).astype(np.uint8)
     np.savez(tmp_path / "grey.npz", images=images, labels=y)
@@ -100,16 +102,40 @@ def test_images_have_hog_and_pixels_and_the_labels_choose_what_is_stored(tmp_pat
     held = [int(line.split(",")[0]) for line in (run.path / "predictions.csv").read_text().splitlines()[1:]]
     assert len(held) == by["pixels"]["n"]
 
+    class BestOnMostFeatures(baselines._LogisticRegression):
+        validated = property(lambda self: self.mean.size / 1e6, lambda self, value: None)
 
-def test_logistic_regression_is_scikit_learns_on_standardised_features() -> None:
+    monkeypatch.setattr(baselines, "_LogisticRegression", BestOnMostFeatures)
+    other = train(run.config, tmp_path / "other").result["baselines"]
+    (stored,) = (b for b in other if b["stored"])
+    assert (stored["features"], stored["accuracy"]) == ("HOG", by["HOG"]["accuracy"]), "not the best on test images"
+
+
+def test_cross_validation_hides_the_labels_that_it_asks_for() -> None:
+    labels: Any = np.append(np.arange(16) % 2, [-1] * 4)
+    rows = np.arange(20, dtype=np.float32)[:, None]
+
+    def classify(known: np.ndarray, held_out: np.ndarray) -> Any:
+        asked = held_out[:, 0].astype(int)
+        assert (known[asked] == -1).all()
+        assert (known != -1).sum() == 16 - len(asked)
+        return labels[asked]
+
+    assert baselines._cross_validated(rows, labels, 0, classify).tolist() == labels[:16].tolist()
+
+
+@pytest.mark.parametrize("classes", [(0, 1, 2), (0, 2)])
+def test_logistic_regression_is_scikit_learns_on_standardised_features(classes: tuple[int, ...]) -> None:
+    """A class without labels is never predicted."""
     rng = np.random.default_rng(0)
-    z, y = rng.normal(3, 2, (30, 50)).astype(np.float32), np.arange(30) % 3
+    z, y = rng.normal(3, 2, (30, 50)).astype(np.float32), np.array(classes)[np.arange(30) % len(classes)]
     found = baselines._LogisticRegression(z, y, seed=0)
     scaled = (z - z.mean(0)) / z.std(0)
     expected = LogisticRegression(C=found.strength, max_iter=1000).fit(scaled, y)
     model = found.head_of(Model(ModelSpec("identity", (50,), ("a", "b", "c"), (0.0,) * 50, (1.0,) * 50)))
     p = model(torch.from_numpy(z)).softmax(1).detach().numpy()
-    np.testing.assert_allclose(p, expected.predict_proba(scaled), atol=2e-3)
+    np.testing.assert_allclose(p[:, expected.classes_], expected.predict_proba(scaled), atol=2e-3)
+    np.testing.assert_allclose(p.sum(1), p[:, expected.classes_].sum(1), atol=1e-6)
 
 
 def test_a_frozen_network_gives_its_own_features() -> None:

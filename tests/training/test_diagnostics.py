@@ -22,6 +22,7 @@ from normatch.methods import Method
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Run, prepare, train
+from normatch.training.baselines import Score
 from normatch.training.diagnostics import RULES, Alarm, Case, Diagnosis, class_mean_accuracy
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
@@ -331,3 +332,17 @@ def test_alarms_are_shown(terminal: bool, monkeypatch: pytest.MonkeyPatch, capsy
     assert "warning: collapse at step 2: pseudo-labels name [1] of 10 classes; try this" in text
     assert "3.0 steps/s" in text
     assert "loss 0.500" in text
+
+
+def test_of_better_baselines_the_stored_one_is_named() -> None:
+    def ended(*scores: tuple[str, float, float, bool]) -> list[str]:
+        found = [Score(name, "HOG", accuracy, 50, 0.7, p, 1.0, stored) for name, accuracy, p, stored in scores]
+        return [f"{alarm.message}; {alarm.remedy}" for alarm in Diagnosis(CASE).end(1000, found)]
+
+    stored, other = ("logistic regression", 0.8, 0.01, True), ("label spreading", 0.9, 0.01, False)
+    (said,) = ended(other, stored)
+    assert said.startswith("logistic regression on HOG has 80.0% of 50 held-out samples right, this run 70.0%")
+    assert "--with baseline" in said
+    (said,) = ended(other)
+    assert "use scikit-learn's label spreading" in said
+    assert ended(("worse", 0.5, 0.01, True), ("no clear difference", 0.8, 0.06, True)) == []

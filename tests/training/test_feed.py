@@ -64,15 +64,15 @@ def some_items(n: int, images: bool) -> Dataset:
 
 
 def some_draws(n: int, labelled: int, batch: int, ratio: int, seed: int = 0) -> list[Draw]:
-    items = np.arange(n)[::-1].copy()
+    samples = np.arange(n)[::-1].copy()
     return [
-        (Stream(labelled, batch, seed, "labelled"), items[:labelled]),
-        (Stream(n, batch * ratio, seed, "unlabelled"), items),
+        (Stream(labelled, batch, seed, "labelled"), samples[:labelled]),
+        (Stream(n, batch * ratio, seed, "unlabelled"), samples),
     ]
 
 
 def positions(draws: list[Draw], step: int) -> list[torch.Tensor]:
-    return [torch.from_numpy(items[stream.rows(step, 1)[0].numpy()]) for stream, items in draws]
+    return [torch.from_numpy(samples[stream.rows(step, 1)[0].numpy()]) for stream, samples in draws]
 
 
 @given(

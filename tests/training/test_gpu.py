@@ -19,9 +19,11 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset
 from normatch.methods import Batch, Outcome, methods
 from normatch.methods.fixmatch import FixMatch
+from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.training import Loop, Run, prepare, train
 from normatch.training.bench import bench
+from normatch.training.job import untrained_start
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
 
@@ -249,3 +251,17 @@ def test_under_torchrun_a_single_process_captures_its_all_reduce_and_trains_alik
     assert "captured" in under_torchrun.result["hardware"]
     weights = [(run.path / "model.safetensors").read_bytes() for run in (plain, under_torchrun)]
     assert weights[0] == weights[1]
+
+
+def test_a_fine_tuned_step_is_captured() -> None:
+    """EfficientNet-Lite with a rate of its own, statistics that stay, and no gradients for weak views."""
+    optim = OptimConfig(lr=0.003, backbone_lr=1e-4, warmup=4)
+    config = CIFAR.replace(backbone="efficientnet-lite0", norm_momentum=0.0, optim=optim, batch=16, steps=8)
+    config = config.replace(settings=NorMatchSettings(passes="shared"))
+    corpus = noise()
+    job = prepare(config, corpus, start=untrained_start(config, corpus.train))
+    with job.runtime.scope():
+        loop = Loop(job)
+        loop.run()  # compile "on": what cannot be captured is an error
+        assert loop.step._graph is not None
+        assert next(loop.job.method.model.parameters()).isfinite().all()

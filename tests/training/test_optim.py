@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.methods.parts.groups import Group, OptimConfig, sgd_groups
+from normatch.methods.parts.groups import Group, OptimConfig, apart, sgd_groups
 from normatch.training.optim import COEFFICIENTS, ROUNDS, Optimisers, orthogonal
 from tests.training.test_wiring import stepped
 
@@ -28,13 +28,14 @@ def optimisers_of(groups: list[Group], optim: OptimConfig | None = None) -> Opti
     return Optimisers(groups, names, optim or OptimConfig(), total=10, device=torch.device("cpu"))
 
 
-def test_optimisers_follow_plain_torch() -> None:
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_optimisers_follow_plain_torch(warmup: int) -> None:
     """SGD with Nesterov momentum, AdamW with clipping of a group of two, both on the cosine, against unfused torch."""
     torch.manual_seed(0)
     start = [torch.randn(4, 3), torch.randn(3), torch.randn(2, 2)]
     ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
     groups = [Group(ours[:1], "sgd", 0.1, 0.01), Group(ours[1:], "adamw", 0.01, 0.02, clip=0.5)]
-    optimisers = optimisers_of(groups)
+    optimisers = optimisers_of(groups, OptimConfig(warmup=warmup))
     sgd = torch.optim.SGD(theirs[:1], lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
     adamw = torch.optim.AdamW(theirs[1:], lr=0.01, weight_decay=0.02, foreach=False)
     for step in range(6):
@@ -44,7 +45,7 @@ def test_optimisers_follow_plain_torch() -> None:
             for p, g in zip(params, gradients, strict=True):
                 p.grad = g.clone()
         optimisers.step(torch.tensor(step))
-        factor = math.cos(7 * math.pi / 16 * step / 10)
+        factor = math.cos(7 * math.pi / 16 * step / 10) * (min(1, (step + 1) / warmup) if warmup else 1)
         norm = math.hypot(gradients[1].norm(), gradients[2].norm())
         for p in theirs[1:]:
             assert p.grad is not None
@@ -54,6 +55,18 @@ def test_optimisers_follow_plain_torch() -> None:
             optimiser.step()
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other)
+
+
+def test_the_backbone_may_have_a_rate_of_its_own() -> None:
+    body, top = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)) for _ in range(2))
+    groups = sgd_groups([*body.parameters(), *top.parameters()], OptimConfig(lr=0.1, weight_decay=0.01))
+    assert apart(groups, body.parameters(), OptimConfig()) == groups
+    made = apart(groups, body.parameters(), OptimConfig(backbone_lr=0.002))
+    rates = {id(p): (group.rule, group.lr, group.weight_decay) for group in made for p in group.params}
+    assert [rates[id(p)] for p in top.parameters()] == [("sgd", 0.1, 0.01 * (p.ndim > 1)) for p in top.parameters()]
+    assert [rates[id(p)] for p in body.parameters()] == [
+        ("adamw", 0.002, 0.01 * (p.ndim > 1)) for p in body.parameters()
+    ]
 
 
 def test_a_parameter_may_get_its_first_gradient_later_than_others() -> None:

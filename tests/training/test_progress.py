@@ -26,8 +26,8 @@ def screen_of(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 @on_both
 def test_counting_is_seen_on_a_terminal_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_of(terminal, monkeypatch)
-    with counting("predict", 7) as told:
-        told(7)
+    with counting("predict", 7) as report:
+        report(7)
     seen = screen.getvalue()
     assert ("predict" in seen, "0/7" in seen, "7/7" in seen) == (terminal,) * 3
 
@@ -36,8 +36,8 @@ def test_a_bar_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the variable that rich knows, as in the logs of some build servers."""
     screen = screen_of(False, monkeypatch)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with counting("predict", 7) as told:
-        told(7)
+    with counting("predict", 7) as report:
+        report(7)
     assert "7/7" in screen.getvalue()
 
 
@@ -45,10 +45,10 @@ def test_a_bar_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_decoding_is_a_bar_or_a_line_every_few_seconds(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_of(terminal, monkeypatch)
     monkeypatch.setattr("normatch.training.progress.SECONDS", 0.0)
-    with decoding() as told:
-        told(3, 7)
+    with decoding() as report:
+        report(3, 7)
         monkeypatch.setattr("normatch.training.progress.SECONDS", 1000.0)
-        told(7, 7)
+        report(7, 7)
     if terminal:
         assert "decoding images" in screen.getvalue()
         assert "7/7" in screen.getvalue()
@@ -58,10 +58,10 @@ def test_decoding_is_a_bar_or_a_line_every_few_seconds(terminal: bool, monkeypat
 
 def test_each_file_that_comes_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_of(True, monkeypatch)
-    with downloading() as told:
-        told("a.tar", 10, 50)
-        told("b.tar", 20, None)
-        told("a.tar", 50, 50)
+    with downloading() as report:
+        report("a.tar", 10, 50)
+        report("b.tar", 20, None)
+        report("a.tar", 50, 50)
     assert "50/50 bytes" in screen.getvalue()
     assert "20/? bytes" in screen.getvalue()
 

@@ -18,7 +18,7 @@ from normatch.errors import UserError
 from normatch.evaluate.held_out import evaluate_run
 from normatch.methods import methods
 from normatch.recipes import own
-from normatch.training import Run, checkpoint, open_corpus, prepare, train
+from normatch.training import Run, baselines, checkpoint, open_corpus, prepare, train
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
@@ -236,6 +236,25 @@ def test_a_signal_saves_the_run_which_resumes_as_if_left_alone(
     run = train(finished.config, tmp_path / "run", resume=True)
     for name in ("model.safetensors", "predictions.csv"):
         assert (run.path / name).read_bytes() == (finished.path / name).read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_last_step_stops_at_once(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While baselines are fitted; the run can be resumed and ends as it would have."""
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(60, 4)), y=np.arange(60) % 2)
+    argv = ["train", "--data", str(tmp_path / "x.npz"), "--steps", "4", "--device", "cpu", "--out"]
+    run, other = tmp_path / "run", tmp_path / "other"
+    with monkeypatch.context() as patch:
+        patch.setattr(baselines, "plain_features", lambda *_: signal.raise_signal(number))
+        assert main([*argv, str(run)]) == 75
+    assert capsys.readouterr().err.endswith(f"stopped; continue with normatch train --out {run} --resume\n")
+    assert not Run.open(run).finished
+    assert main(["train", "--out", str(run), "--resume"]) == 0
+    assert main([*argv, str(other)]) == 0
+    assert (run / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    assert len(Run.open(run).result["baselines"]) == len(Run.open(other).result["baselines"]) > 0
 
 
 def test_a_second_ctrl_c_stops_at_once(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the engine hands to whom, and when: the right items, weights, seeds and rates, at the right steps."""
+"""What the engine hands to whom, and when: the right samples, weights, seeds and rates, at the right steps."""
 
 import contextlib
 import time
@@ -18,7 +18,7 @@ from normatch.data import Dataset, Pool, Stream, dataset
 from normatch.errors import UserError
 from normatch.methods import Batch, Embedding, Method, Outcome, ViewsWanted, methods
 from normatch.methods.parts.groups import Group
-from normatch.nets.model import features, read_spec
+from normatch.nets.model import features, logits, read_spec
 from normatch.training import Loop, checkpoint, prepare, train
 from normatch.training.job import _statistics
 from normatch.training.metrics import RESERVED
@@ -159,6 +159,15 @@ def test_a_resumed_run_goes_on_counting_its_time(
     assert [line["seconds"] for line in lines] == [2, 4, 6, 8, 10, 12]
     assert run.result["seconds"] == 12
     assert [line["steps_per_second"] for line in lines] == [1] * 6
+
+
+def test_the_accuracy_on_labelled_samples_is_of_these_alone(config: Config) -> None:
+    loop = Loop(prepare(config.replace(include_labelled=False)))
+    job = loop.job
+    train = Pool(job.corpus.train).subset(job.split.labelled)
+    right = logits(loop.step.ema.model, train.inputs).argmax(1) == train.labels
+    assert loop.evaluate()["labelled/accuracy"] == right.double().mean().item()
+    assert 0 < right.sum() < len(right), "that of other samples differs"
 
 
 def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(

@@ -22,7 +22,6 @@ __all__ = [
     "apply_choices",
     "build_programs",
     "choose",
-    "randaugment",
 ]
 
 MAX_STRENGTH = 10
@@ -151,12 +150,8 @@ class RandAugment:
         return torch.rand((4, n, self.ops), generator=generator, device=device), self._tables[device]
 
     def apply(self, images: Tensor, uniform: Tensor, programs: Programs) -> Tensor:
-        return randaugment(images, uniform, self.max_strength, programs)
-
-
-def randaugment(images: Tensor, uniform: Tensor, max_strength: int, programs: Programs) -> Tensor:
-    """``images`` (N, C, H, W) uint8, C = 1 or 3, each through K ops, from random numbers (4, N, K) from 0 up to 1."""
-    return apply_choices(images, choose(uniform, max_strength), programs)
+        """``images`` (N, C, H, W) uint8, C = 1 or 3, each through K ops, from numbers (4, N, K) from 0 up to 1."""
+        return apply_choices(images, choose(uniform, self.max_strength), programs)
 
 
 def choose(uniform: Tensor, max_strength: int) -> Choices:

@@ -23,6 +23,7 @@ __all__ = [
     "find_ignored",
     "find_images",
     "folder_of",
+    "has_classes",
     "list_corpus",
     "list_folder",
     "list_unlabelled",
@@ -66,20 +67,15 @@ class Listings:
     def files(self) -> NDArray[np.object_]:
         """The name of each file: its path relative to the data's folder, as a manifest has it, or else absolute."""
         # Strip both spellings of the folder: a manifest may list absolute paths, while the folder is given as relative.
-        given = "" if self.root == Path() else os.path.join(self.root, "")
-        whole = os.path.join(os.path.abspath(self.root), "")
-        return np.array([str(path).removeprefix(given).removeprefix(whole) for path in self.paths], object)
+        relative = "" if self.root == Path() else os.path.join(self.root, "")
+        absolute = os.path.join(os.path.abspath(self.root), "")
+        return np.array([str(path).removeprefix(relative).removeprefix(absolute) for path in self.paths], object)
 
     def with_unlabelled(self, where: Path) -> "Listings":
-        """These listings plus all images, at any depth, of the folder ``where``, as unlabelled training images."""
-        more: Listing = [(Path(os.path.abspath(path)), None) for path in list_unlabelled(where)]
+        """These listings plus all other images, at any depth, of the folder ``where``, as unlabelled ones."""
         known = set(map(os.path.abspath, self.paths))
-        twice = next((path for path, _ in more if str(path) in known), None)
-        if twice is not None:
-            raise UserError(
-                f"unlabelled is {str(where)!r}, but {twice} is in {self.name} already: give a folder of other images"
-            )
-        return replace(self, train=self.train + more)
+        more = map(os.path.abspath, list_unlabelled(where))
+        return replace(self, train=self.train + [(Path(path), None) for path in more if path not in known])
 
     def outline(self) -> Corpus:
         """The corpus without its images: labels, classes and files, known before any image is read."""
@@ -186,6 +182,14 @@ def find_images(places: Iterable[Path]) -> list[Path]:
     return found
 
 
+def has_classes(where: Path) -> bool:
+    """Whether a folder has a class folder, so that its other pictures have no label; else none of them has one."""
+    return any(
+        name.lower() not in UNLABELLED and any(not _is_run(str(path.parent)) for path in _deep_images(where / name))
+        for name in _inside(where)[0]
+    )
+
+
 def list_unlabelled(where: Path) -> list[Path]:
     """All images at any depth of the folder that is given as ``unlabelled``."""
     where = where.expanduser()
@@ -230,7 +234,7 @@ def _only(folder: Path) -> str:
 
 def _suffixes(files: Collection[str]) -> str:
     counts = Counter(os.path.splitext(file)[1].lower() or "no suffix" for file in files)
-    more = [f"{len(counts) - SHOWN:,} more kinds"] if len(counts) > SHOWN else []
+    more = [f"{len(counts) - SHOWN:,} more suffixes"] if len(counts) > SHOWN else []
     return ", ".join([f"{suffix} {n:,}" for suffix, n in counts.most_common(SHOWN)] + more)
 
 

@@ -92,12 +92,12 @@ def passed_over(listings: Listings | None, unlabelled: Path | None = None) -> li
 
 
 def _read_named(name: str, root: Path | None) -> Corpus | Listings:
-    source, given = sources.get(name), root is not None
+    source, elsewhere = sources.get(name), root is not None
     root = (root or data_root()).expanduser()
     try:
         return source.read(root / name if (root / name).is_dir() else root)
     except MissingFiles as error:
-        flags = f" --root {shlex.quote(str(root))}" if given else ""
+        flags = f" --root {shlex.quote(str(root))}" if elsewhere else ""
         how = f"run `normatch data get {name}{flags}`, or" if source.archives else f"see {source.home}, and"
         raise UserError(f"{name}: {error}: {how} put what is missing there") from error
 

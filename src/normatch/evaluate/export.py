@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 import normatch
 from normatch.errors import UserError, reason
+from normatch.evaluate.merged import above, embedder_of, put_below
 from normatch.files import must_be_free, replacing
 from normatch.nets.model import Model, load_model
 
@@ -76,6 +77,8 @@ def export_run(run: Path, format: Format = "onnx", out: Path | None = None, *, f
     if out.suffix != SUFFIXES[format]:
         raise UserError(f"out is {out}: the name of a file of format {format} ends in {SUFFIXES[format]}")
     served = Served(load_model(run))
+    if format == "torch" and embedder_of(served.model) is not None:
+        raise UserError(f"the backbone of {run} is an ONNX network, which a torch program cannot have: export to onnx")
     must_be_free(out, force=force)
     difference = export_model(served, format, out)
     shape = ", ".join(map(str, ("N", *served.shape)))
@@ -89,10 +92,14 @@ def export_model(served: Served, format: Format, out: Path) -> float:
     """Write the file and return how much its probabilities differ from the model's; raise if by too much."""
     write, run = (_onnx_file, _run_onnx) if format == "onnx" else (_torch_file, _run_torch)
     with replacing(out) as part, _quiet():
+        embedder = embedder_of(served.model)
+        traced = served if embedder is None else Served(above(served.model))
         # Two inputs, because torch.export would specialise a batch of one to that size.
         shapes = ({0: torch.export.Dim("batch")},)
-        program = torch.export.export(served, (served.example(2),), dynamic_shapes=shapes)
-        part.write_bytes(write(served, program))
+        program = torch.export.export(traced, (traced.example(2),), dynamic_shapes=shapes)
+        traced.about = served.about
+        content = write(traced, program)
+        part.write_bytes(content if embedder is None else put_below(content, embedder, served.model, served.input))
         inputs, differences = served.example(CHECKED), {}
         with torch.inference_mode():
             for name, mine, own in zip(served.outputs, run(part.read_bytes(), inputs), served(inputs), strict=True):

@@ -10,7 +10,7 @@ from torch import Tensor
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Outcome, Settings, Task, ViewsWanted, methods
 from normatch.methods.parts.norm import untracked_logits
-from normatch.methods.parts.pseudo_labels import RunningAlignment, labelled_loss, threshold_weights
+from normatch.methods.parts.pseudo_labels import Alignment, labelled_loss, threshold_weights
 from normatch.methods.parts.ramps import linear_ramp
 from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
@@ -25,7 +25,7 @@ class AdaMatchSettings(WeakToStrongSettings):
     threshold: float = 0.9
     """τ, the threshold as a share of the mean confidence in weak labelled views."""
     memory: float = 0.999
-    """Share of the past in the running averages of the alignment."""
+    """Share of the past in p̄_x, the running average of the alignment."""
     ramp: float = 0.5
     """Share of the run over which the unlabelled loss grows."""
 
@@ -44,12 +44,12 @@ class AdaMatch(WeakToStrong):
 
     - Random logit interpolation: labelled logits are Z = λ Z' + (1 − λ) Z'' with λ ~ U(0, 1) for each logit; Z' is from
       the pass with all images, Z'' from one of the labelled images alone, whose batch statistics are not tracked.
-    - Distribution alignment: p̃ ∝ p · p̄_x / p̄_u, running averages of the predictions for labelled and unlabelled
-      images; the published code has the mean of the last 128 batches for p̄_u.
-    - Relative threshold: c is the mean of max p over the weak views of the labelled batch.
+    - Distribution alignment: p̃ ∝ p · p̄_x / p̄_u, with p̄_x a running average of the predictions for weak labelled views,
+      by Z, and p̄_u the mean prediction for unlabelled images in the last 128 batches, as in the published code.
+    - Relative threshold: c is the mean of max p over the weak views of the labelled batch, by Z.
     - μ(t) = ½ − ½ cos(min(π, 2πt / T)) grows from 0 to 1 over the first half of the run.
 
-    p̄_x and c are taken from Z', not from Z as in the paper. Labelled images have a strong view too.
+    Labelled images have a strong view too.
     """
 
     summary: ClassVar[str] = "threshold and alignment relative to labelled images"
@@ -59,11 +59,14 @@ class AdaMatch(WeakToStrong):
 
     confidence: Tensor
     """() c of this step."""
+    shares: Tensor
+    """(K,) p̄_x."""
 
     def __init__(self, model: Model, task: Task, settings: AdaMatchSettings) -> None:
         super().__init__(model, task, settings)
-        self.relative = RunningAlignment(task.classes, settings.memory)
+        self.relative = Alignment(task.classes, batches=128)
         self.register_buffer("confidence", torch.zeros(()))
+        self.register_buffer("shares", torch.full((task.classes,), 1 / task.classes))
 
     def forward(self, batch: Batch) -> Outcome:
         """The template's, with both views of the labelled images in one: the weak ones first."""
@@ -71,23 +74,30 @@ class AdaMatch(WeakToStrong):
         both = batch._replace(labelled=(torch.cat(batch.labelled),), labels=labels, labelled_positions=positions)
         return super().forward(both)
 
+    def embed(self, batch: Batch) -> Features:
+        alone = untracked_logits(self.model, batch.labelled[0]).float()
+        return super().embed(batch)._replace(mixing=(alone, torch.rand_like(alone)))
+
+    def interpolated(self, z: Features, together: Tensor) -> Tensor:
+        """Z (2B, K) of Z' (2B, K)."""
+        alone, share = z.mixing
+        return torch.lerp(alone, together.float(), share)
+
     @torch.no_grad()
     def predict(self, z: Features, batch: Batch) -> Tensor:
-        labelled = self.model.head(z.labelled[: len(z.labelled) // 2]).float().softmax(1)
-        self.confidence.copy_(labelled.amax(1).mean())
-        p: Tensor = self.relative(super().predict(z, batch), labelled)
+        weak, _ = self.interpolated(z, self.model.head(z.labelled)).softmax(1).chunk(2)
+        self.confidence.copy_(weak.amax(1).mean())
+        self.shares.lerp_(weak.mean(0), 1 - self.settings.memory)
+        p: Tensor = self.relative(super().predict(z, batch), self.shares)
         return p
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
         return threshold_weights(p, self.settings.threshold * self.confidence)
 
     def losses(self, now: Pass) -> dict[str, Tensor]:
-        together = now.logits_labelled.float()
-        alone = untracked_logits(self.model, now.batch.labelled[0]).float()
-        mixed = torch.lerp(alone, together, torch.rand_like(together))
         grown = linear_ramp(now.batch.step, self.steps, self.settings.ramp)
         weight = 0.5 - 0.5 * torch.cos(math.pi * grown)
         return {
-            "labelled": labelled_loss(mixed, now.batch.labels),
+            "labelled": labelled_loss(self.interpolated(now.z, now.logits_labelled), now.batch.labels),
             "unlabelled": weight * super().losses(now)["unlabelled"],
         }

@@ -38,7 +38,8 @@ class Adsh(WeakToStrong):
     keeps τ_1, which passes a share ρ of C_1; every other class gets τ_k = C_k[ρ |C_k|], which passes the same share of
     its own, and at least one. Once an epoch they are computed from the last prediction for each unlabelled image's weak
     view; the paper predicts all images anew for it. With equally many labels the first class counts as the most
-    frequent. A class that no image was predicted as keeps its threshold.
+    frequent. A class that no image was predicted as keeps its threshold. The published code also lowers to τ_1 every
+    threshold above it.
     """
 
     summary: ClassVar[str] = "thresholds that pass the same share of each class"

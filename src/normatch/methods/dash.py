@@ -1,13 +1,14 @@
 """Dash: pseudo-labels whose loss is below a threshold that falls during the run (Xu et al. 2021)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Settings, Task, methods
+from normatch.methods.parts.pseudo_labels import targets
 from normatch.methods.parts.weak_to_strong import Pass, WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
 
@@ -18,6 +19,8 @@ __all__ = ["Dash", "DashSettings"]
 class DashSettings(WeakToStrongSettings):
     """The settings of Dash."""
 
+    pseudo_label: Literal["soft", "onehot", "sharpened"] = "sharpened"
+    """The target of the strong views until the threshold is at its least; from then on it is one-hot."""
     warm_up: float = 0.01
     """Share of the run that trains on labels alone and measures ρ̂."""
     factor: float = 1.0001
@@ -42,12 +45,14 @@ class DashSettings(WeakToStrongSettings):
 class Dash(WeakToStrong):
     """FixMatch with a dynamic threshold on the loss of the weak view in place of a fixed one on its confidence.
 
-    L = L_x + 1/μB Σ 1[H(ŷ, p) ≤ ρ_t] · H(ŷ, p(strong)), ρ_t = max(C γ^−t ρ̂, 0.05) (eq. 8).
+    L = L_x + 1/μB Σ 1[H(ŷ, p) ≤ ρ_t] · H(q, p(strong)), ρ_t = max(C γ^−t ρ̂, 0.05) (eq. 8).
 
+    The target q is p, sharpened by T = 0.5, and one-hot when ρ_t is at 0.05.
     H(ŷ, p) = −log max p, so the least confidence grows from about that of the labelled images to 0.951. In a warm-up
     only L_x is trained. ρ̂ is the loss of labelled images at its end: here the running average over the batches of the
     warm-up (a tenth is new), where the paper passes over all labelled images. t counts the divisions, one in 9 of 1024
-    epochs; they and the warm-up are shares of the run, so that short runs have them too.
+    epochs; they and the warm-up are shares of the run, so that short runs have them too. The published code measures ρ̂
+    on unlabelled images, which it trains on in the warm-up too, and averages over those that count.
     """
 
     summary: ClassVar[str] = "pseudo-labels whose loss is below a falling threshold"
@@ -88,6 +93,10 @@ class Dash(WeakToStrong):
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
         loss = -p.amax(1).clamp_min(torch.finfo(p.dtype).tiny).log()
         return ((loss <= self.threshold(batch.step)) & (batch.step >= self.start)).to(p.dtype)
+
+    def target(self, p: Tensor, batch: Batch) -> Tensor:
+        decided = self.threshold(batch.step) <= self.settings.least
+        return torch.where(decided, targets(p, one_hot=True), super().target(p, batch))
 
     def losses(self, now: Pass) -> dict[str, Tensor]:
         losses = super().losses(now)

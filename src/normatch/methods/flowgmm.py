@@ -20,7 +20,7 @@ class FlowGMMSettings(Settings):
     """The settings of FlowGMM; weights as in its published command for MNIST."""
 
     label_weight: float = 3.0
-    """Weight of the likelihood of labelled images."""
+    """Weight of the class posterior of labelled images; 1 makes its sum with their density the joint likelihood."""
     consistency: float = 1.0
     """Weight of the consistency of two views; 0 turns it off."""
     ramp: float = 1 / 30
@@ -44,11 +44,12 @@ class FlowGMMSettings(Settings):
 
 @methods.named("flowgmm")
 class FlowGMM(Method):
-    """L = −w log p(x, y) − log p(u) − λ log p(u' | ŷ(u)), per dimension; u and u' are two weak views of an image.
+    """L = −w log p(y | x) − log p − λ log p(u' | ŷ(u)), per dimension; u and u' are two weak views of an image.
 
     The flow f maps each class to a Gaussian: log p(x, y) = log π_y N(f(x); μ_y, I) + log |det ∂f/∂x|. p(x) is its sum
-    over the classes, ŷ(u) the class of largest posterior. Means are drawn from N(0, I) and stay, as do the variances
-    and equal class weights. The flow, trained by AdamW, is the classifier that predicts.
+    over the classes, log p its mean over labelled and unlabelled images, ŷ(u) the class of largest posterior. w = 1 is
+    the likelihood of all that is known, as in the paper's equations; the published runs have 3. Means are drawn from
+    N(0, I) and stay, as do the variances and equal class weights. The flow, trained by AdamW, predicts.
 
     ``--backbone identity`` is the paper's model, a flow on the input itself: a pixel gets uniform noise of one grey
     level, else its density has no bound. Our couplings are fully connected; the paper's are convolutions in scales.
@@ -87,14 +88,14 @@ class FlowGMM(Method):
 
         logits, log_p = flow.evaluate(z.detach())
         log_det = log_p - logits.logsumexp(1)
-        labelled, first, second = (logits + log_det[:, None]).split(sizes)  # log p(x, y) for each class y
+        labelled, first, second = logits.split(sizes)  # log p(x, y) for each class y, but for the log-determinant
         p = first.detach().softmax(1)
         label = p.argmax(1)
         grown = self.settings.consistency * linear_ramp(batch.step, self.steps, self.settings.ramp)
-        given_label = (second - flow.mixture.log_weights).gather(1, label[:, None])
+        given_label = (second + log_det[-len(second) :, None] - flow.mixture.log_weights).gather(1, label[:, None])
         losses = {
-            "labelled": -self.settings.label_weight * labelled.gather(1, batch.labels[:, None]).mean() / dim,
-            "density": -first.logsumexp(1).mean() / dim,
+            "labelled": self.settings.label_weight * labelled_loss(labelled, batch.labels) / dim,
+            "density": -log_p[: -len(second)].mean() / dim,
             "consistency": -grown * given_label.mean() / dim,
         }
         if self.learned:

@@ -42,7 +42,7 @@ class FreeMatch(WeakToStrong):
 
     where N divides by the sum, and p̄ and h̄ are the mean and the shares of the named classes of the strong predictions
     whose pseudo-labels reach the threshold. A class that none of these names counts as 0. w_f is the paper's for
-    CIFAR-10 with 40 labels or more; its published code has 0.001.
+    CIFAR-10 with 40 labels or more; its published code has 0.001. The paper's limits of τ on SVHN are left out.
     """
 
     summary: ClassVar[str] = "thresholds that follow the model's confidence; fair classes"

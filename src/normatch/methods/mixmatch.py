@@ -22,7 +22,7 @@ class MixMatchSettings(MixSettings):
 
     weight: float = 75.0
     """λ_u, the weight of the unlabelled loss."""
-    ramp: float = 0.25
+    ramp: float = 1 / 64
     """Share of the run over which the weight grows linearly."""
 
     def check(self) -> None:
@@ -39,8 +39,8 @@ class MixMatch(Mixing):
     image; both views have it. Labelled and unlabelled samples are mixed with others of all of these in random order:
     x' = λ' x + (1 − λ') x̃, the targets alike, λ ~ Beta(α, α) and λ' = max(λ, 1 − λ), for each sample anew.
 
-    The weight grows over a quarter of the run. The paper has 16,384 steps, a 64th of its 2^20; in runs of minutes so
-    large a weight would come before the labels are learnt, and the guesses collapse. The paper's batch has as many
+    The weight grows over a 64th of the run: the paper's 16,384 of 2^20 steps. In runs of minutes it then comes before
+    the labels are learnt, and the guesses can collapse: give them a longer ramp. The paper's batch has as many
     unlabelled images as labelled ones, here μ times as many. w is 1 without consensus.
     """
 

@@ -40,14 +40,15 @@ class PLCBSettings(MixSettings):
 
 @methods.named("plcb")
 class PLCB(Mixing):
-    """L = 1/N Σ w H(y', p(x')) + λ_A · Σ_k π_k log(π_k / p̄_k) + λ_H · 1/N Σ H(p(x')), over N = B + μB mixed samples.
+    """L = 1/N Σ w H(y', p(x')) + λ_A · Σ_k π_k log(π_k / p̄_k) + λ_H · 1/N Σ H(p(x')), over N ≤ B + μB mixed samples.
 
     The pseudo-label of an unlabelled image is the prediction of its latest weak view in the epochs before this one; it
-    stays the same during an epoch. Images that have none yet count in neither loss nor mixup. x' and y' are mixed by
-    λ ~ Beta(α, α); p̄ is the mean prediction for all x', π the classes' shares among the labels.
+    stays the same during an epoch. Images that have none yet are left out: of the N samples, and of mixup. x' and y'
+    are mixed by λ ~ Beta(α, α); p̄ is the mean prediction for all x', π the classes' shares among the labels.
 
-    The paper's π is uniform, and a batch has one λ; here each sample has its own. Its labelled images are at least 16
-    of a batch of 100, here 1 in 1 + μ. w is 1 without consensus.
+    The paper's π is uniform. Its published code has α = 1, one λ for a batch, where here each sample has its own, and,
+    on CIFAR, pseudo-labels of images without augmentation. Its labelled images are at least 16 of a batch of 100, here
+    1 in 1 + μ. w is 1 without consensus.
     """
 
     summary: ClassVar[str] = "soft pseudo-labels kept per image and renewed every epoch, with mixup"
@@ -88,12 +89,14 @@ class PLCB(Mixing):
         x, y = self.mix(now, now.batch.unlabelled)
         logits: Tensor = self.model(x).float()
         p = logits.softmax(1)
-        n, ones = len(now.batch.labels), torch.ones_like(p[:, 0])
-        labelled = n / len(x)
-        balance = (torch.xlogy(self.prior, self.prior) - self.prior * p.mean(0).log()).sum()
+        n = len(now.batch.labels)
+        known = torch.cat([torch.ones_like(p[:n, 0]), (now.target.sum(1) > 0).to(p.dtype)])
+        count = known.sum()
+        mean = (known[:, None] * p).sum(0) / count
+        balance = (torch.xlogy(self.prior, self.prior) - self.prior * mean.log()).sum()
         return {
-            "labelled": labelled * pseudo_loss(logits[:n], y[:n], ones[:n]),
-            "unlabelled": (1 - labelled) * pseudo_loss(logits[n:], y[n:], now.weight),
+            "labelled": n / count * pseudo_loss(logits[:n], y[:n], known[:n]),
+            "unlabelled": (len(x) - n) / count * pseudo_loss(logits[n:], y[n:], now.weight),
             "balance": self.settings.balance * balance,
-            "entropy": self.settings.entropy * pseudo_loss(logits, p, ones),
+            "entropy": self.settings.entropy * len(x) / count * pseudo_loss(logits, p, known),
         }

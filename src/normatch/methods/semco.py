@@ -11,9 +11,9 @@ from torch import Tensor
 from normatch.methods.base import Batch, Settings, Task, methods
 from normatch.methods.parts.class_vectors import class_vectors, groups_of
 from normatch.methods.parts.pseudo_labels import pseudo_loss, threshold_weights
-from normatch.methods.parts.similarity import product
+from normatch.methods.parts.similarity import Projection, product
 from normatch.methods.parts.weak_to_strong import Pass, WeakToStrong, WeakToStrongSettings
-from normatch.nets.model import LinearHead, Model
+from normatch.nets.model import Model
 
 __all__ = ["SemCo", "SemCoSettings"]
 
@@ -63,10 +63,11 @@ class SemCo(WeakToStrong):
     L = L_x + U(ŷ, w) + U(ŷ_s, w_s) + λ [L_s + S(ê, w_s) + S(v_ŷ, w)], where for the strong views
     U(y, w) = 1/μB Σ w H(y, p) and S(e, w) = 1/μB Σ w (1 − cos(f, e)), and L_s = 1/B Σ (1 − cos(f, v_y)).
 
-    f is the output of the semantic head, a linear one, and v_c the vector of class c. ŷ and w = 1[max p ≥ τ] are the
-    softmax head's. Classes with similar vectors form groups. The semantic head chooses the group to whose vectors f is
-    most similar on average, and w_s = 1 if that is at least τ_s; ê is the mean of the group's vectors, weighted by the
-    softmax of their similarities to f, and ŷ_s the most similar class of the group. The softmax head is the model's.
+    f is the output of the semantic head, which has a hidden layer of 2048, and v_c the vector of class c. ŷ and
+    w = 1[max p ≥ τ] are the softmax head's. Classes with similar vectors form groups. The semantic head chooses the
+    group to whose vectors f is most similar on average, and w_s = 1 if that is at least τ_s; ê is the mean of the
+    group's vectors, weighted by the softmax of their similarities to f, and ŷ_s the most similar class of the group.
+    The softmax head is the model's.
 
     The paper's vectors are ConceptNet's. Ours are GloVe's, centred: theirs have more of their direction in common.
     """
@@ -85,14 +86,14 @@ class SemCo(WeakToStrong):
         vectors = class_vectors(model.spec.classes, settings.vectors)
         self.register_buffer("vectors", vectors)
         self.register_buffer("membership", groups_of(vectors, settings.group_distance))
-        self.semantic = LinearHead(model.backbone.features, vectors.shape[1])
+        self.semantic = Projection(model.backbone.features, vectors.shape[1], hidden=2048)
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
         return threshold_weights(p, self.settings.threshold)
 
     def extra_losses(self, now: Pass) -> dict[str, Tensor]:
         views = now.z.labelled, now.z.strong[0]
-        labelled, strong = self.semantic(torch.cat(views)).float().split([len(view) for view in views])
+        labelled, strong = self.semantic(torch.cat(views)).split([len(view) for view in views])
         guess, settings = self.guess(self.semantic(now.z.weak[0])), self.settings
         own = _distance(strong, guess.vector, guess.weight)
         others = _distance(strong, self.vectors[now.p.argmax(1)], now.weight)
@@ -105,8 +106,8 @@ class SemCo(WeakToStrong):
 
     @torch.no_grad()
     def guess(self, f: Tensor) -> Guess:
-        """The pseudo-labels of outputs (N, D) of the semantic head."""
-        similarity = product(F.normalize(f.float(), dim=1), self.vectors.T)
+        """The pseudo-labels of outputs (N, D) of the semantic head, unit vectors."""
+        similarity = product(f, self.vectors.T)
         best, group = product(similarity, self.membership / self.membership.sum(0)).max(1)
         inside = self.membership.T[group]
         share = similarity.softmax(1) * inside

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normatch.methods.base import Batch, Settings, Task, methods
 from normatch.methods.parts.memory import remember
-from normatch.methods.parts.pseudo_labels import threshold_weights
+from normatch.methods.parts.pseudo_labels import Alignment, threshold_weights
 from normatch.methods.parts.similarity import Projection, log_similarities, product, similarity_loss
 from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
@@ -24,7 +24,7 @@ class SimMatchSettings(WeakToStrongSettings):
     pseudo_label: Literal["soft", "onehot", "sharpened"] = "soft"
     """The target of the strong view."""
     alignment: bool = True
-    """Distribution alignment of the pseudo-labels."""
+    """Distribution alignment of the pseudo-labels, over 256 batches as in the published code."""
     threshold: float = 0.95
     """τ, the least probability at which a pseudo-label is used."""
     smoothing: float = 0.9
@@ -76,6 +76,8 @@ class SimMatch(WeakToStrong):
 
     def __init__(self, model: Model, task: Task, settings: SimMatchSettings) -> None:
         super().__init__(model, task, settings)
+        if settings.alignment:
+            self.alignment = Alignment(task.classes, batches=256)
         self.projection = Projection(model.backbone.features, settings.dim)
         self.register_buffer("embeddings", torch.zeros(task.labelled, settings.dim))
         self.register_buffer("label", torch.full((task.labelled,), -1))

@@ -26,8 +26,8 @@ class SimPLESettings(FixMatchSettings):
     """λ_U, the weight of the unlabelled loss."""
     pair_weight: float = 75.0
     """λ_P, the weight of the pair loss."""
-    ramp: float = 0.25
-    """Share of the run over which both weights grow linearly."""
+    ramp: float = 0.0
+    """Share of the run over which both weights grow linearly; 0: full weights from the first step, as published."""
     threshold: float = 0.95
     """τ_c, the least probability at which a guess, as it is after sharpening, teaches."""
     similarity: float = 0.9
@@ -48,8 +48,8 @@ class SimPLE(FixMatch):
     confident guesses also teach the strong views of all images whose guesses are similar. n = μB.
 
     The paper has 7 strong views of as many unlabelled images as labelled ones; here one view of μ times as many. Its
-    runs have 4,000 labels and full weights from the first step, with which the guesses collapse if labels are few: here
-    both weights grow over a quarter of the run.
+    runs have 4,000 labels and full weights from the first step; with few labels and steps the guesses can collapse:
+    give such runs a ramp.
     """
 
     summary: ClassVar[str] = "pseudo-labels also teach similar images"

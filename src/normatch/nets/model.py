@@ -132,6 +132,15 @@ class Model(nn.Module):
         self.share: Share | None = None
         """If set, several processes share each batch: this one takes its part through the backbone."""
 
+    def train(self, mode: bool = True) -> "Model":
+        """With a momentum of 0, batch norm keeps its running statistics, and normalises by them in training too."""
+        super().train(mode)
+        if self.spec.norm_momentum == 0:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
     def features(self, x: Tensor, learning: int | None = None) -> Tensor:
         """Features (N, D); only the first ``learning`` samples are back-propagated, if given (BackboneSpec.partial)."""
         if (share := self.share) is not None:
@@ -199,14 +208,14 @@ def contiguous(x: Tensor) -> Tensor:
     return x.contiguous().flatten().view(x.shape)
 
 
-def batch_for(shape: Sequence[int], most: int = MOST) -> int:
+def batch_for(shape: Sequence[int], most: int = MOST, pixels: int = PIXELS) -> int:
     """How many inputs of this shape go through a network at once: ``most``, or fewer if they are large images, whose
-    activations would take gigabytes.
+    activations would take gigabytes: at most ``pixels`` in all.
 
     >>> batch_for((3, 32, 32)), batch_for((3, 224, 224)), batch_for((512,))
     (500, 20, 500)
     """
-    return max(1, min(most, PIXELS // math.prod(shape[1:])))
+    return max(1, min(most, pixels // math.prod(shape[1:])))
 
 
 def logits(model: Model, inputs: Splittable) -> Tensor:

@@ -78,7 +78,7 @@ class WideResNet(Backbone):
 
     def _fusible(self, x: Tensor) -> bool:
         """Whether the hand-written kernels apply: to training passes in bfloat16 on a GPU."""
-        if wide_resnet is None or self.plain or self.published or not self.training:
+        if wide_resnet is None or self.plain or self.published or not self.norm.training:
             return False
         if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
             return False

@@ -66,12 +66,12 @@ def tag(element: str, *children: str, **attributes: object) -> Markup:
     >>> tag("text", "a < b", x=1.0, text_anchor="end")
     Markup('<text x="1" text-anchor="end">a &lt; b</text>')
     """
-    given = "".join(
+    written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{clean(pixels(value) if isinstance(value, Real) else value)}"'
         for name, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{element}{given}>{''.join(map(clean, children))}</{element}>")
+    return Markup(f"<{element}{written}>{''.join(map(clean, children))}</{element}>")
 
 
 def pixels(value: Any) -> str:
@@ -331,7 +331,8 @@ def latent_chart(latents: dict[str, Any], classes: Sequence[str]) -> Markup:
             (shorten(n, 12), place(centre)) for n, centre in zip(classes, latents["centres"], strict=True) if centre
         ]
         names = [name for name, _ in named]
-        places = apart(names, [centre for _, centre in named], height)
+        # Above the mean, so that a name does not cover the only point of its class.
+        places = apart(names, [(x, y - 14) for _, (x, y) in named], height)
         crosses += [label(x, y + 6, name, class_="name") for name, (x, y) in zip(names, places, strict=True)]
     said = f"{len(points)} points of {len(classes)} classes, with the names of the classes at their centres."
     return picture(width, height, "Latents of the flow in two dimensions", said, *body, *crosses)

@@ -81,13 +81,13 @@ class Grid:
 
     def describe(self) -> str:
         """The runs and what is left of them, as text."""
-        rows = [["run", "seeds", "steps", "of the schedule", "left"]]
+        rows = [["run", "seeds", "steps", "of the schedule", "steps left"]]
         alike: dict[str, list[Planned]] = {}
         for run in self.runs:
             alike.setdefault(run.name.rpartition("-seed")[0], []).append(run)
         for name, runs in alike.items():
             steps, seeds = runs[0].config.steps, " ".join(str(run.config.seed) for run in runs)
-            left = [f"{run.config.seed} from step {run.steps_done():,}" for run in runs if not run.ended]
+            left = [f"{steps - run.steps_done():,} of seed {run.config.seed}" for run in runs if not run.ended]
             rows.append([name, seeds, f"{steps:,}", percent(steps / runs[0].whole), ", ".join(left) or "nothing"])
         return "\n".join(
             [

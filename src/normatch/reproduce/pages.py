@@ -7,7 +7,7 @@ from pathlib import Path
 from normatch.files import replacing
 from normatch.report.charts import FIGURE_3, FIGURE_4, Series, alone, line_chart
 from normatch.reproduce.paper import Cell, Score, Study
-from normatch.reproduce.results import Answer, Gain, Result, Table
+from normatch.reproduce.results import Gain, Result, Runs, Table
 from normatch.text import aligned, counted, markdown, percent
 
 __all__ = ["plain", "section", "signed", "write_page"]
@@ -75,7 +75,7 @@ def signed(number: float) -> str:
 
 
 def _lines(table: Table, results: str) -> list[list[str]]:
-    """A header, and a line for each cell that this package can answer and each number of steps that was run."""
+    """A header, and a line for each cell that this package can train and each number of steps that was run."""
     study = table.study
     names = _names(study)
     several = len(study.measures) > 1
@@ -84,8 +84,8 @@ def _lines(table: Table, results: str) -> list[list[str]]:
     for row in study.rows:
         for column, cell in zip(study.columns, row.cells, strict=True):
             if cell.trial is not None:
-                found: list[Answer | None] = [*table.answers(cell.trial)] or [None]
-                lines += [[row.name, column][: len(names)] + _line(study, cell, answer, results) for answer in found]
+                found: list[Runs | None] = [*table.runs_of(cell.trial)] or [None]
+                lines += [[row.name, column][: len(names)] + _line(study, cell, runs, results) for runs in found]
     return lines
 
 
@@ -93,19 +93,19 @@ def _names(study: Study) -> list[str]:
     return ["", "data, labels"] if len(study.columns) > 1 else [""]
 
 
-def _line(study: Study, cell: Cell, answer: Answer | None, results: str) -> list[str]:
+def _line(study: Study, cell: Cell, runs: Runs | None, results: str) -> list[str]:
     words = []
     for measure in study.measures:
-        words += [_score(cell.paper.get(measure)), _mean(answer.values(measure)) if answer else "–"]
-    if answer is None:
+        words += [_score(cell.paper.get(measure)), _mean(runs.values(measure)) if runs else "–"]
+    if runs is None:
         return [*words, "–", "0", "–", "–", ""]
-    reached, paper = answer.values(), cell.paper.get("accuracy")
+    reached, paper = runs.values(), cell.paper.get("accuracy")
     # Less than the whole schedule says nothing about the paper's number.
-    compared = signed(statistics.mean(reached) - paper.value) if answer.complete and paper else "–"
-    diverged = sum(result.failed is not None for result in answer.results)
+    compared = signed(statistics.mean(reached) - paper.value) if runs.complete and paper else "–"
+    diverged = sum(result.failed is not None for result in runs.results)
     n = f"{len(reached)}{f', {diverged} diverged' if diverged else ''}"
-    each = " ".join(_each(result, results) for result in answer.results)
-    return [*words, compared, n, f"{answer.steps:,}", percent(answer.steps / answer.whole), each]
+    each = " ".join(_each(result, results) for result in runs.results)
+    return [*words, compared, n, f"{runs.steps:,}", percent(runs.steps / runs.whole), each]
 
 
 def _each(result: Result, results: str) -> str:
@@ -138,8 +138,8 @@ def _mean(values: Sequence[float]) -> str:
 
 def _made_on(table: Table) -> str | None:
     """Where and when the runs of a study were trained."""
-    answers = [answer for row in table.study.rows for cell in row.cells for answer in table.answers(cell.trial)]
-    used = [result for answer in answers for result in answer.results]
+    every = [runs for row in table.study.rows for cell in row.cells for runs in table.runs_of(cell.trial)]
+    used = [result for runs in every for result in runs.results]
     if not used:
         return None
     where = sorted({f"{result.hardware}, torch {result.torch}" for result in used})

@@ -152,6 +152,10 @@ OURS = {
 WITH_CONSENSUS = ("FixMatch", "FlexMatch", "FreeMatch", "SoftMatch", "UDA", "Dash")
 """The methods that are also trained with the flow's consensus; NorMatch is FixMatch with it, without a threshold."""
 
+WITH_LONGER_RAMP = ("MixMatch", "SimPLE")
+"""The methods that are also trained with weights that grow over a quarter of the run: in short runs the papers' do so
+before the labels are learnt."""
+
 PLAIN: dict[str, Any] = {"pseudo_label": "onehot", "alignment": False}
 """The analysis of Section 4.2 starts from one-hot pseudo-labels without alignment."""
 
@@ -319,12 +323,14 @@ def _methods() -> Study:
         return Row(name, (Cell({}, digits), Cell({}, dataclasses.replace(digits, recipe="cifar10-250", epochs=20))))
 
     rows = [row(name, method, method) for name, method in OURS.items()]
+    rows += [row(f"{name}, ramp ¼", f"{OURS[name]}-ramp", OURS[name], ramp=0.25) for name in WITH_LONGER_RAMP]
     rows += [row(f"{name} + consensus", f"{OURS[name]}-nfc", OURS[name], consensus="nfc") for name in WITH_CONSENSUS]
     return Study(
         "methods",
         "All methods in one engine",
         "Every method with its paper's defaults and the recipe's network, optimiser and batch. CIFAR-10 has 20 of the "
-        "paper's 1024 epochs (20,480 steps): a comparison of short runs. “+ consensus” is `--settings.consensus nfc`.",
+        "paper's 1024 epochs (20,480 steps): a comparison of short runs. “+ consensus” is `--settings.consensus nfc`, "
+        "“ramp ¼” is `--settings.ramp 0.25`.",
         tuple(rows),
         columns=("digits, 40", "CIFAR-10, 250, 20 epochs"),
         measures=("accuracy", "steps/s"),

@@ -150,8 +150,8 @@ def _thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Our results for one cell at one number of steps, sorted by seed."""
+class Runs:
+    """The results of one cell at one number of steps, sorted by seed."""
 
     steps: int
     whole: int
@@ -209,8 +209,8 @@ class Table:
     study: Study
     results: Sequence[Result]
 
-    def answers(self, trial: Trial | None) -> list[Answer]:
-        """The answers to a trial, the longest runs first."""
+    def runs_of(self, trial: Trial | None) -> list[Runs]:
+        """Our runs of a trial by their number of steps, the longest first."""
         if trial is None:
             return []
         lengths = sorted({result.config.steps for result in self.results}, reverse=True)
@@ -220,13 +220,13 @@ class Table:
             asked = setting(trial.config(0, steps))
             same = [result for result in self.results if result.config.steps == steps and result.setting == asked]
             if same:
-                found.append(Answer(steps, whole, tuple(sorted(same, key=lambda result: result.config.seed))))
+                found.append(Runs(steps, whole, tuple(sorted(same, key=lambda result: result.config.seed))))
         return found
 
-    def longest(self) -> Answer | None:
-        """The answer with the longest runs; of the first row in a tie."""
-        found = [answer for trial in self.study.trials() for answer in self.answers(trial)[:1]]
-        return max(found, key=lambda answer: answer.steps, default=None)
+    def longest(self) -> Runs | None:
+        """Those of most steps; of the first row in a tie."""
+        found = [runs for trial in self.study.trials() for runs in self.runs_of(trial)[:1]]
+        return max(found, key=lambda runs: runs.steps, default=None)
 
     def gains(self) -> list[Gain]:
         """The gains of all rows over the first, column by column."""
@@ -238,23 +238,23 @@ class Table:
         scores = [one.cells[column].paper.get("accuracy") for one in (row, over)]
         known = [score.value for score in scores if score is not None]
         paper = known[0] - known[1] if len(known) == 2 else None
-        bases = {answer.steps: answer for answer in self.answers(over.cells[column].trial)}
-        for answer in self.answers(row.cells[column].trial):
-            base = bases.get(answer.steps)
+        bases = {runs.steps: runs for runs in self.runs_of(over.cells[column].trial)}
+        for runs in self.runs_of(row.cells[column].trial):
+            base = bases.get(runs.steps)
             start = base.by_seed() if base else {}
-            each = tuple(value - start[seed] for seed, value in answer.by_seed().items() if seed in start)
+            each = tuple(value - start[seed] for seed, value in runs.by_seed().items() if seed in start)
             if base and each:
-                complete = answer.complete and base.complete
-                yield Gain(row.name, self.study.columns[column], paper, answer.steps, answer.whole, complete, each)
+                complete = runs.complete and base.complete
+                yield Gain(row.name, self.study.columns[column], paper, runs.steps, runs.whole, complete, each)
 
     def to_json(self) -> dict[str, Any]:
         """All cells, with the paper's numbers, and the gains."""
 
-        def ours(answer: Answer) -> dict[str, Any]:
-            results, measures = answer.results, self.study.measures
+        def ours(runs: Runs) -> dict[str, Any]:
+            results, measures = runs.results, self.study.measures
             return {
-                "steps": answer.steps,
-                "whole": answer.whole,
+                "steps": runs.steps,
+                "whole": runs.whole,
                 "seeds": [result.config.seed for result in results],
                 "failed": [result.failed for result in results],
                 "files": [result.path.name for result in results],
@@ -266,7 +266,7 @@ class Table:
                 "row": row.name,
                 "column": column,
                 "paper": {name: asdict(score) for name, score in cell.paper.items()},
-                "ours": list(map(ours, self.answers(cell.trial))),
+                "ours": list(map(ours, self.runs_of(cell.trial))),
             }
             for row in self.study.rows
             for column, cell in zip(self.study.columns, row.cells, strict=True)

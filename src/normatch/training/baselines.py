@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN
-from normatch.nets.frozen import FAMILY, Frozen
-from normatch.nets.model import HeadSpec, Model, features
+from normatch.nets.frozen import Frozen, plain_name
+from normatch.nets.model import HeadSpec, Model, features, logits
 from normatch.seeding import derive, sample
 from normatch.significance import mcnemar
+from normatch.training.diagnostics import START
 from normatch.training.loop import Loop
 
-__all__ = ["BASELINE", "Score", "compare"]
+__all__ = ["BASELINE", "Score", "compare", "score_start"]
 
 BASELINE = "baseline"
 """The name, without suffix, of the files of a run's logistic regression: those of a model."""
@@ -59,6 +60,17 @@ class Score:
     def gain(self) -> float:
         """By how much its accuracy is above the run's; 0 if that is not known."""
         return 0.0 if self.accuracy is None or self.accuracy_of_run is None else self.accuracy - self.accuracy_of_run
+
+
+def score_start(loop: Loop, start: Model, on: str, predicted: Labels) -> Score:
+    """The model that a run started from, on the held-out samples for which it has ``predicted`` classes."""
+    began, held = time.perf_counter(), loop.pool_of(loop.job.held_out[on])
+    truth = held.labels.cpu().numpy()
+    before, after = (guess == truth for guess in (logits(start, held.inputs).argmax(1).cpu().numpy(), predicted))
+    p = mcnemar(after, before).p
+    seconds = time.perf_counter() - began
+    place = str(loop.config.start)
+    return Score(START, place, float(before.mean()), len(truth), float(after.mean()), p, seconds, stored=False)
 
 
 @dataclass(frozen=True)
@@ -116,7 +128,7 @@ def plain_features(loop: Loop, train: Labels, on: str | None, held_out: Labels) 
     parts = loop.job.samples.train.view(train), (loop.job.held_out[on] if on else loop.job.samples.train).view(held_out)
     pools = list(map(loop.pool_of, parts))
     embedded = loop.job.frozen is not None  # the pools have the frozen network's features already
-    for name, model in plain_models(loop.job.whole(loop.step.ema.model)).items():
+    for name, model in plain_models(loop.job.start or loop.job.whole(loop.step.ema.model)).items():
         z, z_held_out = (
             (torch.cat(list(pool.inputs.split(MOST))) if embedded else features(model, pool.inputs)).cpu().numpy()
             for pool in pools
@@ -129,9 +141,10 @@ def plain_models(model: Model) -> dict[str, Model]:
     and pixels, and vectors themselves."""
     spec = replace(model.spec, head=HeadSpec(), auxiliary=(), temperature=None)
     if isinstance(model.backbone, Frozen):
-        name = spec.backbone.removeprefix(f"{FAMILY}:")
-        made = {f"features of {name}": Model(replace(spec, backbone=name))}
-        made[f"features of {name}"].backbone.load_state_dict(model.backbone.embedder.state_dict())
+        name = plain_name(spec.backbone)
+        plain = Model(replace(spec, backbone=name))
+        plain.backbone.load_state_dict(model.backbone.embedder.state_dict())
+        made = {f"features of {name.rpartition(':')[2]}": plain}
     else:
         names = {"HOG": "hog", "pixels": "identity"} if len(spec.shape) == 3 else {"the vectors": "identity"}
         made = {name: Model(replace(spec, backbone=backbone)) for name, backbone in names.items()}

@@ -18,6 +18,7 @@ from normatch.device import circumstances, device_of
 from normatch.errors import UserError
 from normatch.nets import create_backbone
 from normatch.text import counted
+from normatch.training.bank import batch_to_embed
 from normatch.training.distributed import world
 from normatch.training.job import Job, prepare
 from normatch.training.loop import Loop
@@ -49,8 +50,11 @@ def bench(
     depend on the pixels. ``images`` is their number, by default a few times what a step draws. ``corpus`` is the data
     if already read. Parts are timed separately, so their sum may differ from the step's time.
     """
-    if repeats < 1 or not 0 < seconds <= 3600 or (images is not None and images < 1):
-        raise UserError(f"repeats is {repeats}, seconds {seconds}, images {images}: give more, but at most an hour")
+    if not 0 < seconds <= 3600:
+        raise UserError(f"seconds is {seconds}: give a number above 0, at most 3600")
+    for name, n in (("repeats", repeats), ("images", images)):
+        if n is not None and n < 1:
+            raise UserError(f"{name} is {n}: give 1 or more")
     if images is not None and config.data not in sources:
         raise UserError(f"images is {images}, but {config.data} is timed with its own images: leave it out")
     start = time.perf_counter()
@@ -211,8 +215,9 @@ class Pace:
 
 
 @torch.no_grad()
-def embedding_pace(backbone: str, shape: tuple[int, ...], device: torch.device, batch: int = 32) -> float:
+def embedding_pace(backbone: str, shape: tuple[int, ...], device: torch.device) -> float:
     """Images of this shape that a backbone embeds in a second, from a few batches."""
+    batch = batch_to_embed(shape, device)
     with torch.random.fork_rng([]):
         embedder = create_backbone(backbone, shape).eval().to(device)
     images = torch.zeros(batch, *shape, device=device).contiguous(memory_format=torch.channels_last)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from normatch.training.baselines import Score
     from normatch.training.job import Job
 
-__all__ = ["NOT_FINITE", "RULES", "Alarm", "Case", "Diagnosis", "class_mean_accuracy"]
+__all__ = ["NOT_FINITE", "RULES", "START", "Alarm", "Case", "Diagnosis", "class_mean_accuracy"]
 
 NOT_FINITE = "not-finite"
 """The warning that ends a run."""
@@ -39,6 +39,7 @@ NEVER = 0.02  # share of pseudo-labels above the threshold below which next to n
 ALWAYS = 0.98  # share of trusted pseudo-labels from which on the weights no longer discriminate
 FITTED = 0.75  # accuracy on the labelled samples that a network which learns soon exceeds: few labels are memorised
 FALL = 0.02  # least drop of the validation accuracy that counts, beyond three standard errors and twice in a row
+START = "its start"  # the baseline that is the run from which a run started
 SIGNIFICANT = 0.05  # p of McNemar's test below which a baseline is better by more than chance
 MOST_SAMPLES = 2000  # labelled, and held-out, samples of the reference: it takes only seconds on any data set
 
@@ -136,6 +137,11 @@ class History:
     """The newest accuracy on labelled samples."""
     baselines: Sequence["Score"] = ()
     """Known at the end."""
+
+    @property
+    def better(self) -> list["Score"]:
+        """The baselines that are better by more than chance."""
+        return [b for b in self.baselines if b.gain > 0 and b.p is not None and b.p < SIGNIFICANT]
 
     def add(self, step: int, record: dict[str, Any], epoch: int) -> None:
         self.window = [*(old for old in self.window if old["step"] > step - epoch), {"step": step} | record]
@@ -285,17 +291,28 @@ def _validation_below_reference(case: Case, history: History) -> Finding | None:
     )
 
 
+def _below_start(case: Case, history: History) -> Finding | None:
+    start = [b for b in history.better if b.name == START]
+    return (_says(start[0]), _any_of("predict with that run", "lower --optim.backbone-lr")) if start else None
+
+
 def _baseline_better(case: Case, history: History) -> Finding | None:
-    better = [b for b in history.baselines if b.gain > 0 and b.p is not None and b.p < SIGNIFICANT]
+    better = [b for b in history.better if b.name != START]
     if not better:
         return None
     best = max(better, key=lambda b: (b.stored, b.gain))
     return (
-        f"{best.name} on {best.features} has {best.accuracy:.1%} of {best.n} held-out samples right, this run "
-        f"{best.accuracy_of_run:.1%} (McNemar's p {best.p:.1g})",
+        _says(best),
         "predict with it (normatch predict RUN NEW --with baseline), or train longer"
         if best.stored
         else f"train longer, or use scikit-learn's {best.name} instead",
+    )
+
+
+def _says(better: "Score") -> str:
+    return (
+        f"{better.name} on {better.features} has {better.accuracy:.1%} of {better.n} held-out samples right, this run "
+        f"{better.accuracy_of_run:.1%} (McNemar's p {better.p:.1g})"
     )
 
 
@@ -310,6 +327,7 @@ RULES = (
     Rule("always-trusted", "once settled", _always_trusted),
     Rule("validation-falls", "once settled", _validation_falls),
     Rule("validation-below-reference", "once settled", _validation_below_reference),
+    Rule("below-start", "at the end", _below_start),
     Rule("baseline-better", "at the end", _baseline_better),
 )
 
@@ -341,9 +359,9 @@ class Diagnosis:
         return self.alarms[before:]
 
     def _judge(self, step: int, judged: str) -> None:
-        given = {alarm.name for alarm in self.alarms}
+        raised = {alarm.name for alarm in self.alarms}
         for rule in RULES:
-            found = rule.find(self.case, self._history) if rule.judged == judged and rule.name not in given else None
+            found = rule.find(self.case, self._history) if rule.judged == judged and rule.name not in raised else None
             if found is not None:
                 self.alarms.append(Alarm(rule.name, step, *found))
 

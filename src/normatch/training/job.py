@@ -2,6 +2,7 @@
 made."""
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,14 +12,15 @@ from torch import Tensor
 
 from normatch.augment import Views, check_view
 from normatch.config import Config
-from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, draw_split, hold_out, load_corpus
+from normatch.data import UNKNOWN, Corpus, Dataset, Reading, Split, digest, draw_split, hold_out, load_corpus
 from normatch.data.dataset import pieces
 from normatch.data.images import DEFAULT, SIZES
+from normatch.data.manifest import is_manifest
 from normatch.errors import UserError
 from normatch.methods import Method, Task, methods
 from normatch.nets import PRETRAINED, Backbone, find_backbone, suitable_backbone
-from normatch.nets.frozen import FAMILY
-from normatch.nets.model import Model, ModelSpec
+from normatch.nets.frozen import FROZEN, TUNED, Frozen, plain_name
+from normatch.nets.model import Model, ModelSpec, load_model
 from normatch.nets.weights import load_weights
 from normatch.seeding import derive
 from normatch.training.bank import Bank, features_of, joined
@@ -28,7 +30,16 @@ from normatch.training.progress import Progress, quiet
 from normatch.training.run import STAYED, Moved, Run
 from normatch.training.runtime import Runtime
 
-__all__ = ["Job", "corpus_of", "draw", "must_have_classes", "open_corpus", "prepare", "with_test_set"]
+__all__ = [
+    "Job",
+    "corpus_of",
+    "draw",
+    "must_have_classes",
+    "open_corpus",
+    "prepare",
+    "untrained_start",
+    "with_test_set",
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,10 @@ class Job:
     """The model from images on, if its backbone is frozen; ``method`` has the one of features."""
     bank: Bank | None = None
     """Features of the views of each training image, if there are any."""
+    start: Model | None = None
+    """The model that training starts from, of another run."""
+    embedding_seconds: float = 0.0
+    """What they and the features of all images took, which is little if they were cached."""
 
     @property
     def held_out(self) -> dict[str, Dataset]:
@@ -63,7 +78,8 @@ class Job:
     @property
     def backbone(self) -> str:
         """The name in the config, where "auto" is decided."""
-        return (self.frozen or self.method.model).spec.backbone.removeprefix(f"{FAMILY}:")
+        found = plain_name((self.frozen or self.method.model).spec.backbone)
+        return found if self.config.backbone == "auto" else self.config.backbone
 
     def whole(self, model: Model) -> Model:
         """The model that is saved, of what the method has trained."""
@@ -128,7 +144,9 @@ def corpus_of(run: Run, moved: Moved = STAYED, reading: Reading = DEFAULT) -> Co
 
 def draw(config: Config, corpus: Corpus) -> Split:
     """Draw the labelled, unlabelled and validation samples of a run; UserError if the method lacks unlabelled ones."""
-    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if config.labelled else None
+    # Tables of files alone add to the labels that there are; with a run, they add to the run's.
+    instead = config.labelled and not all(is_manifest(place.expanduser()) for place in config.labelled)
+    named = np.array(list(read_label_files(config.labelled, corpus)), np.int64) if instead else None
     split = draw_split(
         corpus,
         config.labels,
@@ -152,6 +170,7 @@ def prepare(
     *,
     begun: Run | None = None,
     pretrained: bool = True,
+    start: Model | None = None,
     reading: Reading = DEFAULT,
     progress: Progress = quiet,
 ) -> Job:
@@ -161,6 +180,7 @@ def prepare(
 
     ``corpus``: the config's data if already read, as by :func:`open_corpus`; its test set is held out here.
     ``begun``: the run that is resumed, with the split that was drawn when it began.
+    ``start``: the model to start from, if that run is still to be trained.
     ``pretrained``: load the backbone's pretrained weights, if any; needless if a checkpoint will be loaded.
     """
     runtime = Runtime.of(config)
@@ -175,24 +195,44 @@ def prepare(
     else:
         begun.must_be_its_data(corpus)
         split = begun.split
-    frozen, bank, samples = None, None, corpus
+    frozen, bank, samples, embedding_seconds = None, None, corpus, 0.0
     if config.freeze:
+        begin = time.perf_counter()
         runtime = runtime.with_threads(math.inf)  # most of the work is to embed, for which all cores count
         frozen = _frozen_model(config, corpus.train).to(runtime.device)
         samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
+        embedding_seconds = time.perf_counter() - begin
     on_host = bank is None and stays_on_host(config.pool, samples, runtime.device, runtime.world)
-    mean, std = _statistics(samples.train)
+    before = None if config.start is None or start is not None else Run.open(config.start.expanduser())
+    if before is not None:
+        start = load_model(before.path)
     backbone = "mlp" if config.freeze else config.backbone
-    if backbone == "auto":
+    if start is not None:
+        if plain_name(start.spec.backbone).startswith("onnx:"):
+            raise UserError(f"start is {config.start}, whose backbone is an ONNX network, which cannot be trained")
+        frozen_before = start.spec.backbone.startswith(f"{FROZEN}:")
+        backbone = f"{TUNED}:{plain_name(start.spec.backbone)}" if frozen_before else start.spec.backbone
+    elif backbone == "auto":
         backbone = suitable_backbone(samples.train.shape, quick=not runtime.on_gpu)
-    spec = _model_spec(config, backbone, samples.train, mean, std)
+    spec = _model_spec(config, backbone, samples.train)
+    if start is not None:
+        spec = _continued(config, start.spec, spec)
+        if before is not None and begun is None:
+            _must_not_have_learnt(before, config, corpus, split)
+    elif config.norm_momentum == 0 and config.weights is None and find_backbone(backbone).statistics is None:
+        raise UserError(
+            f"norm_momentum is 0, which keeps statistics, but backbone {backbone!r} has no pretrained weights: give a "
+            "number above 0, or --weights or --start"
+        )
     counts = np.bincount(corpus.train.labels[split.labelled], minlength=len(spec.classes))
     prior = tuple((counts / counts.sum()).tolist())
     task = Task(prior, len(split.labelled), len(split.unlabelled), config.epoch, config.steps)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive(config.seed, "weights"))
         model = Model(spec)
-        if pretrained and not config.freeze:
+        if start is not None:
+            _begin_as(model, start)
+        elif pretrained and not config.freeze:
             _load(model.backbone, config)
         method = methods.get(config.method)(model, task, config.settings)
     _must_be_trained(method, config)
@@ -201,14 +241,61 @@ def prepare(
         check_view(kind)
     if begun is None:
         config.augment.must_show(kinds, config.method)
-    # Views of vectors are scaled by the statistics of the data, not by those a pretrained backbone expects.
-    centre, scale = (torch.from_numpy(values).float().to(runtime.device) for values in (mean, std))
+    centre, scale = None, None
+    if not samples.train.is_images:  # views of vectors are scaled by the statistics of the data
+        centre, scale = (torch.from_numpy(v).float().to(runtime.device) for v in _statistics(samples.train))
     views = Views(spec.shape, config.augment, centre=centre, scale=scale, copies=config.copies)
     runtime = runtime.with_threads(_work(method, config))
     method.to(runtime.device)
     if runtime.on_gpu and len(spec.shape) == 3:
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank)
+    start = start.to(runtime.device) if start is not None else None
+    return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, start, embedding_seconds)
+
+
+def untrained_start(config: Config, images: Dataset) -> Model:
+    """A model like that with which a run with a frozen backbone ends, of random weights."""
+    with torch.random.fork_rng([]):
+        return Model(_model_spec(config, f"{FROZEN}:{config.backbone}", images))
+
+
+def _must_not_have_learnt(before: Run, config: Config, corpus: Corpus, split: Split) -> None:
+    """Raise UserError if the run to start from has learnt labels that are held out here."""
+    same = not (config.validation or config.test_share) or before.digest == digest(corpus)
+    if config.test_share and not same and before.config.data == config.data:
+        raise UserError(
+            f"start is {config.start}, which had other test samples, and so may have learnt some of those here: give "
+            f"--seed {before.config.seed} and --test-share {before.config.test_share} as it had, or train it again"
+        )
+    if same and len(np.intersect1d(before.split.labelled, split.validation)):
+        raise UserError(
+            f"start is {config.start}, which has learnt labels that are held out here: give --seed "
+            f"{before.config.seed} and --validation {before.config.validation} as it had"
+        )
+
+
+def _continued(config: Config, start: ModelSpec, wanted: ModelSpec) -> ModelSpec:
+    """The spec of a network that starts from another run's; UserError if that one is for other data or methods."""
+    if config.backbone not in ("auto", name := plain_name(start.backbone)):
+        raise UserError(f"start is {config.start}, whose backbone is {name!r}: leave out --backbone {config.backbone}")
+    what = {"shape": "samples of shape", "classes": "the classes", "head": "the head"}
+    for field, said in what.items():
+        ours, theirs = getattr(wanted, field), getattr(start, field)
+        if ours != theirs:
+            shown = [", ".join(map(str, value)) if isinstance(value, tuple) else value for value in (theirs, ours)]
+            remedy = "start from a run on this data" if field in ("shape", "classes") else "choose its --method"
+            raise UserError(f"start is {config.start}, of {said} ({shown[0]}), not ({shown[1]}): {remedy}")
+    ours = {"backbone": wanted.backbone, "auxiliary": wanted.auxiliary, "norm_momentum": config.norm_momentum}
+    return replace(start, **ours, temperature=None)
+
+
+def _begin_as(model: Model, start: Model) -> None:
+    """Give the model the weights of its start; auxiliary classifiers that are others than there remain new."""
+    given = start.state_dict()
+    if model.spec.auxiliary != start.spec.auxiliary:
+        others = {name: value for name, value in given.items() if not name.startswith("auxiliary.")}
+        given = others | {f"auxiliary.{name}": value for name, value in model.auxiliary.state_dict().items()}
+    model.load_state_dict(given)
 
 
 def _load(backbone: Backbone, config: Config) -> None:
@@ -229,8 +316,11 @@ def _frozen_model(config: Config, images: Dataset) -> Model:
             f"--backbone {PRETRAINED}"
         )
     with torch.random.fork_rng([]):
-        model = Model(_model_spec(config, f"{FAMILY}:{name}", images, *_statistics(images)))
+        model = Model(_model_spec(config, f"{FROZEN}:{name}", images))
     _load(model.backbone, config)
+    assert isinstance(model.backbone, Frozen)
+    if saved_as := model.backbone.embedder.saved_as:
+        model.spec = replace(model.spec, backbone=f"{FROZEN}:{saved_as}")
     return model.eval()
 
 
@@ -303,19 +393,17 @@ def _must_be_trained(method: Method, config: Config) -> None:
         )
 
 
-def _model_spec(
-    config: Config, backbone: str, train: Dataset, mean: NDArray[np.float64], std: NDArray[np.float64]
-) -> ModelSpec:
+def _model_spec(config: Config, backbone: str, train: Dataset) -> ModelSpec:
     """The spec of a network for the data, with the heads that the method needs."""
     expected = find_backbone(backbone).statistics
     head, auxiliary = methods.get(config.method).heads(config.settings)
-    means, deviations = expected(train.shape) if expected else (tuple(mean.tolist()), tuple(std.tolist()))
+    mean, std = expected(train.shape) if expected else (tuple(v.tolist()) for v in _statistics(train))
     return ModelSpec(
         backbone=backbone,
         shape=train.shape,
         classes=train.classes,
-        mean=means,
-        std=deviations,
+        mean=mean,
+        std=std,
         norm_momentum=config.norm_momentum,
         head=head,
         auxiliary=auxiliary,

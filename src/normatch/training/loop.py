@@ -147,9 +147,12 @@ class Loop:
             record[f"{name}/accuracy"] = (z.argmax(1) == samples.labels).double().mean().item()
         return record
 
-    def apply(self, function: Callable[[Model, Splittable], Tensor], samples: Samples) -> Tensor:
-        """``function``, such as logits, of the averaged weights and all samples; each process has its part to do."""
-        model = copy.copy(self.step.ema.model)
+    def apply(
+        self, function: Callable[[Model, Splittable], Tensor], samples: Samples, model: Model | None = None
+    ) -> Tensor:
+        """``function``, such as logits, of a model, the averaged one by default, and all samples; each process has its
+        part to do."""
+        model = copy.copy(model or self.step.ema.model)
         model.share = None
         if isinstance(samples, Part):
             return samples.of_all(function(model, samples.own.inputs))

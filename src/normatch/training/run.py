@@ -21,12 +21,15 @@ from normatch.errors import UserError, reason, resume_command
 from normatch.files import alone, checked, naming, read_json, read_object, read_sealed, write_json, write_sealed
 from normatch.significance import describe_accuracy
 from normatch.text import counted
-from normatch.training.diagnostics import Alarm
+from normatch.training.diagnostics import NOT_FINITE, Alarm
 from normatch.training.metrics import Record
 
-__all__ = ["SCORES", "STAYED", "Moved", "Run", "RunRecorder", "write_warnings"]
+__all__ = ["SCORES", "START", "STAYED", "Moved", "Run", "RunRecorder", "write_warnings"]
 
 T = TypeVar("T")
+
+START = "start"
+"""Folder, inside that of a run, of the one that it starts from, if both were trained by one call."""
 
 
 class Moved(NamedTuple):
@@ -63,6 +66,7 @@ RESULT: dict[str, Any] = dict.fromkeys(SCORES, float | None) | {
     "seed": int,
     "steps": int,
     "seconds": float,
+    "embedding_seconds": float,
     "hardware": str,
     "date": str,
     "versions": dict[str, str],
@@ -87,8 +91,11 @@ class Run:
     path: Path
 
     @classmethod
-    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus) -> "Run":
-        """Create the folder atomically. ``split.json`` has what identifies the data next to the positions in it."""
+    def create(cls, path: Path, config: Config, split: Split, corpus: Corpus, first: Config | None = None) -> "Run":
+        """Create the folder atomically. ``split.json`` has what identifies the data next to the positions in it.
+
+        ``first`` is the config of a run on the same split, inside it, that is trained before.
+        """
         cls.must_be_new(path)
         about = {
             "digest": digest(corpus),
@@ -96,14 +103,17 @@ class Run:
             "added_labels": {str(at): name for at, name in corpus.added_labels.items()},
         }
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        try:
-            (part / "checkpoint").mkdir(parents=True)
-            write_sealed(part / "config.json", {"normatch": normatch.__version__} | to_json(config))
-            write_sealed(part / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
-            os.rename(part, path)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
+        with naming(path):
+            try:
+                for folder, made in ((part, config), (part / START, first)):
+                    if made is not None:
+                        (folder / "checkpoint").mkdir(parents=True)
+                        write_sealed(folder / "config.json", {"normatch": normatch.__version__} | to_json(made))
+                        write_sealed(folder / "split.json", {k: v for k, v in about.items() if v} | split.to_json())
+                os.rename(part, path)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
         return cls(path)
 
     @classmethod
@@ -111,6 +121,8 @@ class Run:
         """Raise UserError, before anything is read for it, if the run cannot be made at ``path``."""
         is_run = (path / "config.json").is_file()
         if is_run and not cls(path).finished:
+            if any(warning["name"] == NOT_FINITE for warning in cls(path).warnings):
+                raise UserError(f"{path} exists already, a run that diverged: delete it, or choose another --out")
             raise UserError(
                 f"{path} exists already: continue it with --resume (in Python, resume=True), or choose another --out"
             )
@@ -137,6 +149,12 @@ class Run:
     @property
     def config(self) -> Config:
         return read_config(self.path / "config.json")
+
+    @property
+    def first(self) -> "Run | None":
+        """The run inside it that it starts from, if both were trained by one call."""
+        inside = Run(self.path / START)
+        return inside if (inside.path / "config.json").is_file() else None
 
     @property
     def split(self) -> Split:
@@ -180,7 +198,7 @@ class Run:
             raise UserError(f"{self.path} is not finished: continue it with {resume_command(self.path)}")
 
         def read(path: Path) -> dict[str, Any]:
-            result = checked(read_object(path), RESULT)
+            result = checked({"embedding_seconds": 0.0} | read_object(path), RESULT)
             for name in SCORES:
                 if result[name] is not None and not 0 <= result[name] <= 1:
                     raise ValueError(f"{name} is {result[name]!r}")
@@ -214,12 +232,16 @@ class Run:
         skipped = f", {lost} skipped (see result.json)" if result["skipped"] else ""
         names = ", ".join(warning["name"] for warning in self.warnings)
         warned = f", warnings: {names} (see warnings.json)" if names else ""
-        steps = counted(result["steps"], "step")
-        return f"{reached}{steps} in {result['seconds']:.0f} s{skipped}{warned}: {self.path}"
+        time = f"{counted(result['steps'], 'step')} in {result['seconds']:.0f} s"
+        if result["embedding_seconds"] >= 1:
+            time = f"embedded in {result['embedding_seconds']:.0f} s, {time}"
+        return f"{reached}{time}{skipped}{warned}: {self.path}"
 
     def describe_baselines(self) -> list[str]:
         """A line of text for each baseline."""
         lines = []
+        if (start := self.result.get("start")) is not None:
+            lines.append(f"  kept the {start['kept']} of fine-tuning: {start['why']}")
         for of in self.result["baselines"]:
             name = f"  {of['name']} on {of['features']}: "
             if of["accuracy"] is None:

@@ -16,6 +16,7 @@ from normatch.config import Config
 from normatch.data import HostPool, Pool, Split, Stream
 from normatch.errors import UserError
 from normatch.methods import Batch, Method
+from normatch.methods.parts.groups import apart
 from normatch.seeding import derive
 from normatch.training.distributed import Part
 from normatch.training.ema import EMA
@@ -44,7 +45,8 @@ class Step:
         self.method = method
         self.ema = EMA(method, config.ema, config.ema_ramp)
         names = {id(p): name for name, p in method.named_parameters()}
-        self.optimisers = Optimisers(method.groups(config.optim), names, config.optim, config.steps, runtime.device)
+        groups = apart(method.groups(config.optim), method.model.backbone.body.parameters(), config.optim)
+        self.optimisers = Optimisers(groups, names, config.optim, config.steps, runtime.device)
         self.meter = Meter(runtime.device)
         self.done = 0
         self.runtime = runtime

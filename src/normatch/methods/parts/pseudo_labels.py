@@ -10,7 +10,6 @@ from torch import Tensor, nn
 __all__ = [
     "AdaptiveWeights",
     "Alignment",
-    "RunningAlignment",
     "consensus_weights",
     "labelled_loss",
     "pseudo_loss",
@@ -59,40 +58,16 @@ class Alignment(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def forward(self, p: Tensor) -> Tensor:
-        """(N, K) probabilities → (N, K) aligned probabilities; remembers the batch's mean."""
+    def forward(self, p: Tensor, target: Tensor | None = None) -> Tensor:
+        """(N, K) probabilities → (N, K) aligned probabilities; remembers the batch's mean. ``target`` (K,) is q of this
+        batch, if it varies."""
         self.queue.index_copy_(0, (self.seen % len(self.queue)).view(1), p.mean(0, keepdim=True))
         self.seen.add_(1)
         average = self.queue.sum(0) / self.seen.clamp(max=len(self.queue))
         aligned = p / average.clamp_min(torch.finfo(p.dtype).tiny)
-        if self.target is not None:
-            aligned = aligned * self.target
-        return aligned / aligned.sum(1, keepdim=True)
-
-
-class RunningAlignment(nn.Module):
-    """Distribution alignment with running averages (SoftMatch, AdaMatch): p · q / p̄, renormalised.
-
-    p̄ is the running average of the batch means, including this one, and begins with equally frequent classes. q is
-    uniform, or the running average of the ``reference``: AdaMatch's predictions for labelled images.
-    """
-
-    average: Tensor
-    target: Tensor
-
-    def __init__(self, classes: int, memory: float) -> None:
-        super().__init__()
-        self.memory = memory
-        self.register_buffer("average", torch.full((classes,), 1 / classes))
-        self.register_buffer("target", torch.full((classes,), 1 / classes))
-
-    @torch.no_grad()
-    def forward(self, p: Tensor, reference: Tensor | None = None) -> Tensor:
-        """(N, K) probabilities → (N, K) aligned probabilities; the averages take p, and a reference (B, K), in."""
-        self.average.lerp_(p.mean(0), 1 - self.memory)
-        if reference is not None:
-            self.target.lerp_(reference.mean(0), 1 - self.memory)
-        aligned = p * self.target / self.average.clamp_min(torch.finfo(p.dtype).tiny)
+        target = self.target if target is None else target
+        if target is not None:
+            aligned = aligned * target
         return aligned / aligned.sum(1, keepdim=True)
 
 
@@ -120,13 +95,13 @@ def consensus_weights(
 
 
 class AdaptiveWeights(nn.Module):
-    r"""SoftMatch's weights (arXiv:2301.10921), with half the standard deviation as in its published code.
+    r"""SoftMatch's weights (arXiv:2301.10921), with a share of the standard deviation.
 
-    .. math:: w = \exp\left(-\frac{\min(c - μ, 0)^2}{2 (σ/2)^2}\right)
+    .. math:: w = \exp\left(-\frac{\min(c - μ, 0)^2}{2 (σ/n)^2}\right)
 
     for a confidence c, where μ and σ² are running averages of its mean and variance in a batch, including this one: 1
-    for all that is more confident than the average, less and less for the rest.
-    SoftMatch averages the unbiased variance, N / (N − 1) of this one, which a batch of one does not have.
+    for all that is more confident than the average, less and less for the rest. n is 2 in the published code and in
+    NorMatch, 1 in SoftMatch's paper; the paper's variance has ``correction`` 1, NorMatch's 0.
     """
 
     RATE = 0.001
@@ -135,15 +110,19 @@ class AdaptiveWeights(nn.Module):
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, n_sigma: float = 2.0, correction: int = 0) -> None:
         super().__init__()
+        self.n_sigma, self.correction = n_sigma, correction
         self.register_buffer("mean", torch.tensor(1 / classes))
         self.register_buffer("variance", torch.tensor(1.0))
 
     @torch.no_grad()
-    def forward(self, confidence: Tensor) -> Tensor:
-        """(N,) confidences → (N,) weights; the averages take the batch in."""
+    def forward(self, confidence: Tensor, weighed: Tensor | None = None) -> Tensor:
+        """(N,) confidences → (N,) weights; the averages take the batch in. ``weighed`` (N,) are those that get the
+        weights, if the averages are of others."""
         self.mean.lerp_(confidence.mean(), self.RATE)
-        self.variance.lerp_(confidence.var(correction=0), self.RATE)
+        # A batch of one has no unbiased variance.
+        self.variance.lerp_(confidence.var(correction=min(self.correction, len(confidence) - 1)), self.RATE)
         variance = self.variance.clamp_min(torch.finfo(confidence.dtype).tiny)  # where all are equally confident
-        return torch.exp(-2 * (confidence - self.mean).clamp_max(0).square() / variance)
+        below = ((confidence if weighed is None else weighed) - self.mean).clamp_max(0)
+        return torch.exp(-(self.n_sigma**2) / 2 * below.square() / variance)

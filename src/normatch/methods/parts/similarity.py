@@ -8,11 +8,12 @@ __all__ = ["Projection", "log_similarities", "product", "similarity_loss"]
 
 
 class Projection(nn.Module):
-    """Features (N, D) to unit vectors (N, dim) in float32, by two layers."""
+    """Features (N, D) to unit vectors (N, dim) in float32, by two layers; the first has D units or ``hidden``."""
 
-    def __init__(self, features: int, dim: int) -> None:
+    def __init__(self, features: int, dim: int, hidden: int | None = None) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, dim))
+        width = hidden or features
+        self.layers = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, dim))
 
     def forward(self, z: Tensor) -> Tensor:
         return F.normalize(self.layers(z).float(), dim=1)

@@ -1,0 +1,136 @@
+"""Many runs at once: on this machine and through submitit, killed and continued."""
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from normatch.cli import main
+from normatch.config import Config
+from normatch.training.launch import Launched, here, left, submit
+from normatch.training.run import Run
+from normatch.training.train import train
+
+needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs submitit")
+SWEEP = [
+    *("sweep", "digits-40", "--batch", "8", "--ratio", "2", "--log-every", "2", "--checkpoint-every", "2"),
+    *("--grid", "settings.num-weight=1e-7,1e-6", "ema=0.9", "--seeds", "0", "1"),
+]
+
+
+def runs_of(config: Config, folder: Path, count: int) -> list[Launched]:
+    config = config.replace(checkpoint_every=2, device="cpu")
+    return [Launched(config.replace(seed=seed, name=f"seed{seed}"), folder / f"seed{seed}") for seed in range(count)]
+
+
+def same_weights(run: Launched, other: Launched) -> bool:
+    weights = [(r.folder / "model.safetensors").read_bytes() for r in (run, other)]
+    return weights[0] == weights[1]
+
+
+def test_each_combination_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    assert main([*SWEEP, "--steps", "4", "--out", str(out), "--processes", "2"]) == 0
+    names = {f"num-weight-{value}-ema-0.9-seed{seed}" for value in ("1e-7", "1e-6") for seed in (0, 1)}
+    assert {run.name for run in out.iterdir()} == names | {"logs"}
+    for name in names:
+        config = Run.open(out / name).config
+        assert f"num-weight-{config.settings.num_weight:.0e}".replace("e-0", "e-") in name  # type: ignore[attr-defined]
+        assert config.ema == 0.9
+        assert name.endswith(f"seed{config.seed}")
+        assert Run(out / name).result["steps"] == 4
+    assert "next: normatch compare " in capsys.readouterr().out
+    # Again, nothing is left; another setting is another sweep.
+    assert main([*SWEEP, "--steps", "4", "--out", str(out), "--dry-run"]) == 0
+    assert "4 runs, 0 left" in capsys.readouterr().out
+    assert main([*SWEEP, "--steps", "5", "--out", str(out)]) == 2
+    assert "was started with steps 4, not 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--grid", "ema"], "--grid has 'ema': give each field once, as FIELD=VALUE,VALUE"),
+        (["--grid", "ema=0.9", "ema=0.8"], "--grid has 'ema=0.8': give each field once"),
+        (["--grid", "seed=1,2"], "seeds are --seeds"),
+        (["--grid", "batch=many"], "invalid literal for int() with base 10: 'many'"),
+        (["--grid", "ema=2"], "ema is 2"),
+        (["--seeds", "1", "1"], "seeds are 1 1: give one or more different numbers"),
+    ],
+)
+def test_a_wrong_grid_is_one_line(
+    flags: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "digits-40", *flags, "--out", str(tmp_path / "runs")]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_fails_is_named(tiny_config: Config, tmp_path: Path) -> None:
+    good, bad = runs_of(tiny_config, tmp_path, 2)
+    bad = Launched(bad.config.replace(labels=100_000), bad.folder)
+    said: list[str] = []
+    assert here([good, bad], tmp_path / "logs", 1, said.append) == ["seed1"]
+    assert good.finished
+    assert "but needs 10000" in (tmp_path / "logs" / "seed1.log").read_text()
+    assert any("seed1 ended with code 2: see" in line for line in said)
+
+
+def wait_for_a_checkpoint(folder: Path) -> None:
+    until = time.monotonic() + 120
+    while not list(folder.glob("*/checkpoint/*.safetensors")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_stopped_by_sigterm_all_are_saved_and_continue(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    command = [sys.executable, "-m", "normatch", *SWEEP, "--steps", "5000", "--out", str(out), "--processes", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_a_checkpoint(out)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 75
+    assert err.endswith("normatch: stopped; run it again to continue\n")
+    begun = [run for run in out.iterdir() if (run / "config.json").is_file()]
+    assert begun
+    assert not any(Run(run).finished for run in begun)
+    # Nobody trains them any more.
+    for run in begun:
+        with Run(run).alone():
+            pass
+
+
+@needs_submitit
+def test_killed_jobs_of_a_cluster_continue(tiny_config: Config, tmp_path: Path) -> None:
+    runs, alone = (runs_of(tiny_config, tmp_path / name, 2) for name in ("jobs", "alone"))
+    jobs = submit(runs, tmp_path / "logs", None, cluster="local")
+    wait_for_a_checkpoint(tmp_path / "jobs")
+    for job in jobs:
+        job.cancel(check=False)
+    for job in jobs:
+        while not job.done():
+            time.sleep(0.05)
+    for job in submit(left(runs), tmp_path / "logs", None, cluster="local"):
+        job.result()
+    assert left(runs) == []
+    train(alone[0].config, alone[0].folder)
+    assert same_weights(runs[0], alone[0])
+
+
+@needs_submitit
+def test_what_would_be_submitted_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    assert main([*SWEEP, "--out", str(out), "--slurm", "day", "--dry-run"]) == 0
+    script = capsys.readouterr().out
+    for line in ("#SBATCH --partition=day", "#SBATCH --array=0-3", "#SBATCH --gpus-per-node=1", "srun "):
+        assert line in script
+    assert not out.exists()
+    assert main([*SWEEP, "--out", str(out), "--slurm", "day"]) == 2
+    assert "cannot submit to Slurm" in capsys.readouterr().err
