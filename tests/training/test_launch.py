@@ -57,7 +57,7 @@ def test_each_combination_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--grid", "ema"], "--grid has 'ema': give each field once, as FIELD=VALUE,VALUE"),
         (["--grid", "ema=0.9", "ema=0.8"], "--grid has 'ema=0.8': give each field once"),
         (["--grid", "seed=1,2"], "seeds are --seeds"),
-        (["--grid", "batch=many"], "invalid literal for int() with base 10: 'many'"),
+        (["--grid", "batch=many"], "--batch is 'many': give a whole number"),
         (["--grid", "ema=2"], "ema is 2"),
         (["--seeds", "1", "1"], "seeds are 1 1: give one or more different numbers"),
     ],
