@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from normatch import autoconfig, recipes
@@ -206,6 +207,18 @@ def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch:
     assert not made.config.freeze
     assert "--scratch" in made.describe()
     assert "pip install 'normatch[pretrained]'" in made.describe()
+
+
+def test_a_gpu_embeds_larger_pictures_by_a_larger_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "p", [40, 50, 60, 70] * 40)
+    monkeypatch.setattr(autoconfig, "device_of", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(autoconfig, "installed_weights", lambda size=0: Path(f"lite{size}.pth"))
+    config = choose(data).config
+    assert (config.backbone, config.image_size, config.steps) == ("efficientnet-lite2", 260, 1500)
+    assert config.epoch == 150
+    monkeypatch.setattr(autoconfig, "installed_weights", lambda size=0: None if size else Path("lite0.pth"))
+    config = choose(data).config
+    assert (config.backbone, config.image_size) == ("efficientnet-lite0", 260)
 
 
 def test_tiny_images_start_from_random_weights_unless_asked(tmp_path: Path) -> None:
