@@ -57,7 +57,7 @@ FINETUNE = Config(
     backbone="auto",
     settings=NorMatchSettings(passes="shared"),
     norm_momentum=0.0,
-    optim=OptimConfig(lr=0.003, backbone_lr=1e-4, weight_decay=0.0, warmup=200),
+    optim=OptimConfig(lr=0.003, backbone_lr=1e-4, weight_decay=0.0),
     evaluate_every=500,
     checkpoint_every=500,
 )

@@ -54,7 +54,6 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
         ({"norm_momentum": -0.1}, "norm_momentum is -0.1: give a number from 0 to 1"),
         ({"optim": OptimConfig(backbone_lr=0.0)}, "optim.backbone_lr is 0.0: give a positive number"),
         ({"optim": OptimConfig(backbone_lr=0.1, muon=0.1)}, "optim.backbone_lr is 0.1: give either it or optim.muon"),
-        ({"optim": OptimConfig(warmup=-1)}, "optim.warmup is -1: give 0 or more steps"),
         ({"start": Path("runs/a"), "freeze": True}, "start is runs/a: give either it or freeze"),
         ({"validation": 1.5}, "validation is 1.5: give a share"),
         ({"ema": 2}, "ema is 2: give a number from 0"),
@@ -146,7 +145,7 @@ def test_a_stored_tuple_of_another_length_is_named(stored: Any, monkeypatch: pyt
 
 
 def test_an_unknown_field_is_an_error() -> None:
-    choices = "backbone_lr, backbone_rule, cosine, lr, momentum, muon, warmup, weight_decay"
+    choices = "backbone_lr, cosine, lr, momentum, muon, weight_decay"
     with pytest.raises(UserError, match=f"unknown field optim.speed: choose from {choices}"):
         Config.from_json({"optim": {"speed": 1}})
 

@@ -575,7 +575,6 @@ def _choose_rates(draft: Plan) -> None:
         draft.set("norm_momentum", 0.0, "batch norm keeps the statistics of the pretrained network", "0")
         draft.set("optim.lr", TUNING_RATES[0], "of the layers above the pretrained network")
         draft.set("optim.backbone_lr", TUNING_RATES[1], "of the pretrained network")
-        draft.set("optim.warmup", steps // 10, "steps over which the rates grow to that")
         draft.set("optim.weight_decay", 0.0, "what was learnt from other images is kept", "0")
         draft.set(
             "ema", min(0.999, round(1 - 10 / (10 + steps), 3)), "weights are averaged over about a tenth of the run"

@@ -164,7 +164,6 @@ class Config:
         _must("optim.weight_decay", optim.weight_decay, optim.weight_decay >= 0, "a number that is not negative")
         _must("optim.cosine", optim.cosine, 0 <= optim.cosine <= 0.5, "a number from 0 (constant) to 0.5 (ends at 0)")
         _must("norm_momentum", momentum, momentum is None or 0 <= momentum <= 1, "a number from 0 to 1")
-        _must("optim.warmup", optim.warmup, optim.warmup >= 0, "0 or more steps")
         rate = optim.backbone_lr
         _must("optim.backbone_lr", rate, rate is None or rate > 0, "a positive number")
         _must("optim.backbone_lr", rate, rate is None or not optim.muon, "either it or optim.muon")

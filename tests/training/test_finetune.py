@@ -29,7 +29,7 @@ from normatch.training import Loop, Run, open_corpus, prepare, train
 from normatch.training.job import untrained_start
 from normatch.training.step import Step
 
-GENTLE = OptimConfig(lr=0.003, backbone_lr=1e-4, weight_decay=0.0, warmup=4)
+GENTLE = OptimConfig(lr=0.003, backbone_lr=1e-4, weight_decay=0.0)
 
 HARSH = OptimConfig(lr=0.003, backbone_lr=0.003)
 

@@ -255,7 +255,7 @@ def test_under_torchrun_a_single_process_captures_its_all_reduce_and_trains_alik
 
 def test_a_fine_tuned_step_is_captured() -> None:
     """EfficientNet-Lite with a rate of its own, statistics that stay, and no gradients for weak views."""
-    optim = OptimConfig(lr=0.003, backbone_lr=1e-4, warmup=4)
+    optim = OptimConfig(lr=0.003, backbone_lr=1e-4)
     config = CIFAR.replace(backbone="efficientnet-lite0", norm_momentum=0.0, optim=optim, batch=16, steps=8)
     config = config.replace(settings=NorMatchSettings(passes="shared"))
     corpus = noise()

@@ -43,7 +43,7 @@ class Optimisers:
     ) -> None:
         self.groups = groups
         self._names = names
-        self.total, self.angle, self.warmup = total, optim.cosine, optim.warmup
+        self.total, self.angle = total, optim.cosine
         self._first = torch.tensor([group.lr for group in groups], device=device)
         self._rates = self._first.clone()
         entries: dict[str, list[dict[str, Any]]] = {"sgd": [], "muon": [], "adamw": []}
@@ -70,10 +70,7 @@ class Optimisers:
 
     def step(self, step: Tensor) -> None:
         """Clip, set the rates for ``step`` and update every parameter."""
-        share = cosine(step, self.total, self.angle)
-        if self.warmup:
-            share = share * ((step + 1) / self.warmup).clamp(max=1)
-        torch.mul(self._first, share, out=self._rates)
+        torch.mul(self._first, cosine(step, self.total, self.angle), out=self._rates)
         for group in self.groups:
             if group.clip is not None:
                 nn.utils.clip_grad_norm_(group.params, group.clip, foreach=True)

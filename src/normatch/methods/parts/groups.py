@@ -16,9 +16,7 @@ class OptimConfig:
     lr: float = 0.03
     """Learning rate of the first step."""
     backbone_lr: float | None = None
-    """That of the backbone, if it has one of its own: of a fine-tuned one the pretrained part."""
-    backbone_rule: Literal["sgd", "adamw"] = "adamw"
-    """What trains it then."""
+    """That of the backbone, if it has one of its own, with AdamW: of a fine-tuned one the pretrained part."""
     momentum: float = 0.9
     """Nesterov momentum."""
     weight_decay: float = 5e-4
@@ -26,8 +24,6 @@ class OptimConfig:
     cosine: float = 7 / 16
     """Final angle of the cosine schedule of all learning rates, as a fraction of π: at 7/16 they end at a fifth of the
     start, at ½ at 0."""
-    warmup: int = 0
-    """Steps over which all learning rates grow to their first values: for weights that were trained before."""
     muon: float = 0.0
     """Learning rate of Muon for the convolutions: the share of their length by which they move in the first step. With
     0 SGD trains them, as in the paper. For runs of minutes."""
@@ -80,12 +76,12 @@ def sgd_and_adamw(
 
 
 def apart(groups: Iterable[Group], params: Iterable[nn.Parameter], optim: OptimConfig) -> list[Group]:
-    """The groups, of which ``params`` are in groups of their own with the backbone's rule and learning rate."""
+    """The groups, of which ``params`` are in groups of their own, with AdamW and the backbone's learning rate."""
     if optim.backbone_lr is None:
         return list(groups)
-    own, rule, lr = {id(p) for p in params}, optim.backbone_rule, optim.backbone_lr
+    own, lr = {id(p) for p in params}, optim.backbone_lr
     made: list[Group] = []
     for group in groups:
         inside, others = ([p for p in group.params if (id(p) in own) == which] for which in (True, False))
-        made += [replace(group, params=others), replace(group, params=inside, rule=rule, lr=lr)]
+        made += [replace(group, params=others), replace(group, params=inside, rule="adamw", lr=lr)]
     return [group for group in made if group.params]
