@@ -299,9 +299,14 @@ def _sweep(argv: list[str]) -> None:
     out = parsed.out or Path("runs") / f"{base.name}-sweep"
     runs = []
     for values in itertools.product(*grid.values()):
-        flags = [word for name, value in zip(grid, values, strict=True) for word in (f"--{name}", value)]
+        flags = [word for name, value in zip(grid, values, strict=True) for word in _flags(name, value)]
         config = _config_of(_parse_from(base, RunOptions, "sweep", flags))
         if automatic:
+            if parsed.slurm is not None:
+                raise UserError(
+                    "--slurm is for recipes and --config: settings for your own data are chosen by the machine that "
+                    "trains; call normatch train --data there once, and sweep with --config RUN"
+                )
             with decoding() as on_decoded, _or_skipped():
                 config = choose(config, _given_fields([*argv, *flags]), Reading(parsed.cache, on_decoded)).config
         words = [f"{name.rpartition('.')[2]}-{value}" for name, value in zip(grid, values, strict=True)]
@@ -321,12 +326,20 @@ def _grid(words: Sequence[str]) -> dict[str, list[str]]:
     grid: dict[str, list[str]] = {}
     for word in words:
         name, equals, values = word.lstrip("-").partition("=")
-        if not equals or name in grid or not all(values.split(",")):
-            raise UserError(f"--grid has {word!r}: give each field once, as FIELD=VALUE,VALUE")
-        if name in ("seed", "name", "out"):
-            raise UserError(f"--grid has {word!r}: seeds are --seeds, and each run is named by its values")
-        grid[name] = values.split(",")
+        each = values.split(",")
+        if not equals or name in grid or not all(each) or len(set(each)) < len(each):
+            raise UserError(f"--grid has {word!r}: give each field once, as FIELD=VALUE,VALUE, and different values")
+        if name in ("seed", "name", *(f.name for f in dataclasses.fields(SweepOptions))):
+            raise UserError(f"--grid has {word!r}: seeds are --seeds, and only fields of the config can vary")
+        grid[name] = each
     return grid
+
+
+def _flags(name: str, value: str) -> list[str]:
+    """The flag of train for a value in a grid; true and false are on and off."""
+    outer, dot, inner = name.rpartition(".")
+    on_or_off = {"true": f"--{name}", "false": f"--{outer}{dot}no-{inner}"}
+    return [on_or_off[value.lower()]] if value.lower() in on_or_off else [f"--{name}", value]
 
 
 def _launch(
@@ -338,11 +351,11 @@ def _launch(
     tell: Callable[[str], None],
 ) -> list[str]:
     """Train or submit what is left of ``runs``, and return the names of those that failed."""
-    from normatch.training.launch import here, left, sbatch, submit
+    from normatch.training.launch import sbatch, submit, train_here, unfinished
 
     if processes is not None and processes < 1:
         raise UserError(f"processes is {processes}: give 1 or more")
-    to_train = left(runs)
+    to_train = unfinished(runs)
     for run in runs if dry_run else ():
         tell(f"{run.folder}{'' if run in to_train else ', finished'}")
     tell(f"{len(runs)} runs, {len(to_train)} left")
@@ -353,7 +366,7 @@ def _launch(
         for run, job in zip(to_train, submit(to_train, logs, slurm), strict=True):
             tell(f"submitted {run.folder} as job {job.job_id}")
     else:
-        return here(to_train, logs, processes, tell)
+        return train_here(to_train, logs, processes, tell)
     return []
 
 
@@ -802,15 +815,16 @@ def _reproduce(
     elif dry_run:
         print(jsonlib.dumps(grid.to_json()))
     tell = functools.partial(_say, file=sys.stderr if json else None)
+    failed: list[str] = []
     if slurm is not None or processes is not None:
         if minutes is not None:
             raise UserError("--minutes is for runs one after another: leave it out, or --processes and --slurm")
         launched = [Launched(run.config, run.folder) for run in grid.left]
-        _launch(launched, out / "logs", processes, slurm, dry_run, tell)
+        failed = _launch(launched, out / "logs", processes, slurm, dry_run, tell)
     if dry_run or slurm is not None:
         return
     try:
-        failed = grid.train(tell, minutes)
+        failed += grid.train(tell, minutes, failed)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("run it again to continue") from None
     tables = grid.tables()

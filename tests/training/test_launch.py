@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from normatch.cli import main
 from normatch.config import Config
-from normatch.training.launch import Launched, here, left, submit
+from normatch.training import launch
+from normatch.training.launch import Launched, submit, train_here, unfinished
 from normatch.training.run import Run
 from normatch.training.train import train
 
@@ -47,8 +49,32 @@ def test_each_combination_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
     # Again, nothing is left; another setting is another sweep.
     assert main([*SWEEP, "--steps", "4", "--out", str(out), "--dry-run"]) == 0
     assert "4 runs, 0 left" in capsys.readouterr().out
-    assert main([*SWEEP, "--steps", "5", "--out", str(out)]) == 2
-    assert "was started with steps 4, not 5" in capsys.readouterr().err
+    for change, says in (
+        (["--steps", "5"], "was started with steps 4, not 5"),
+        (["--steps", "4", "--backbone", "small"], "was started with backbone small-wide, not small"),
+    ):
+        assert main([*SWEEP, *change, "--out", str(out)]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_grid_turns_switches_on_and_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, bool] = {}
+
+    def launch(runs: list[Launched], *_: object) -> list[str]:
+        found.update({run.folder.name: run.config.settings.alignment for run in runs})  # type: ignore[attr-defined]
+        return []
+
+    monkeypatch.setattr("normatch.cli._launch", launch)
+    grid = ["--grid", "settings.alignment=true,False"]
+    assert main(["sweep", "digits-40", *grid, "--out", str(tmp_path / "runs")]) == 0
+    assert found == {"alignment-true-seed0": True, "alignment-False-seed0": False}
+
+
+def test_processes_share_the_gpus_that_this_one_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert launch._gpu_names() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-8a")
+    assert launch._gpu_names() == ["2", "GPU-8a"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +82,9 @@ def test_each_combination_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (["--grid", "ema"], "--grid has 'ema': give each field once, as FIELD=VALUE,VALUE"),
         (["--grid", "ema=0.9", "ema=0.8"], "--grid has 'ema=0.8': give each field once"),
+        (["--grid", "ema=0.9,0.9"], "and different values"),
         (["--grid", "seed=1,2"], "seeds are --seeds"),
+        (["--grid", "config=a,b"], "only fields of the config can vary"),
         (["--grid", "batch=many"], "--batch is 'many': give a whole number"),
         (["--grid", "ema=2"], "ema is 2"),
         (["--seeds", "1", "1"], "seeds are 1 1: give one or more different numbers"),
@@ -76,7 +104,7 @@ def test_a_run_that_fails_is_named(tiny_config: Config, tmp_path: Path) -> None:
     good, bad = runs_of(tiny_config, tmp_path, 2)
     bad = Launched(bad.config.replace(labels=100_000), bad.folder)
     said: list[str] = []
-    assert here([good, bad], tmp_path / "logs", 1, said.append) == ["seed1"]
+    assert train_here([good, bad], tmp_path / "logs", 1, said.append) == ["seed1"]
     assert good.finished
     assert "but needs 10000" in (tmp_path / "logs" / "seed1.log").read_text()
     assert any("seed1 ended with code 2: see" in line for line in said)
@@ -117,9 +145,9 @@ def test_killed_jobs_of_a_cluster_continue(tiny_config: Config, tmp_path: Path) 
     for job in jobs:
         while not job.done():
             time.sleep(0.05)
-    for job in submit(left(runs), tmp_path / "logs", None, cluster="local"):
+    for job in submit(unfinished(runs), tmp_path / "logs", None, cluster="local"):
         job.result()
-    assert left(runs) == []
+    assert unfinished(runs) == []
     train(alone[0].config, alone[0].folder)
     assert same_weights(runs[0], alone[0])
 

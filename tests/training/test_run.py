@@ -30,7 +30,9 @@ def recorded(tiny_config: Config, tmp_path: Path) -> Run:
     """A run without a model whose records of steps 2 to 12 are there."""
     nothing = Dataset(np.zeros((1, 1), np.float32), np.zeros(1, np.int64), ("a",))
     run = Run.create(tmp_path / "run", tiny_config, Split(*[np.arange(1)] * 3), Corpus("nothing", nothing))
-    (run.path / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(2, 13, 2)))
+    (run.path / "metrics.jsonl").write_text(
+        "".join(f'{{"step": {step}, "seconds": 1.0}}\n' for step in range(2, 13, 2))
+    )
     return run
 
 
@@ -180,7 +182,9 @@ def test_records_of_later_steps_and_damage_after_them_are_dropped(recorded: Run)
         assert [record["step"] for record in recorded.metrics()] == left
 
 
-@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"\xff\xfe\n", b'{"st\n', b"3\n", b"{}\n", b"[" * 200_000, b"\0\0"])
+@pytest.mark.parametrize(
+    "damage", [b"\0\0\0\n", b"\xff\xfe\n", b'{"st\n', b"3\n", b'{"step": 6}\n', b"[" * 200_000, b"\0\0"]
+)
 def test_damaged_records_are_dropped_if_no_record_before_the_checkpoint_is_lost(damage: bytes, recorded: Run) -> None:
     file = recorded.path / "metrics.jsonl"
     content = file.read_bytes().splitlines(keepends=True)

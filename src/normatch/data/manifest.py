@@ -97,6 +97,8 @@ def _read(path: Path, wanted: Sequence[str], on_bad: OnBad) -> list[Row]:
 def _row(folder: Path, values: dict[str, str], *, labelled: bool, must_exist: bool) -> Row:
     if not values["path"]:
         raise UserError("the path is empty; give one or delete the line")
+    if "\0" in values["path"]:
+        raise UserError(f"the path is {values['path']!r}, with a null character; correct it or delete the line")
     image = folder / values["path"]
     if must_exist and not image.is_file():
         remedy = "write / where it has \\" if "\\" in image.name else "paths are relative to the CSV's folder"

@@ -110,8 +110,8 @@ class Grid:
         results = [read_result(path) for path in sorted((self.out / "results").glob("*.json"))]
         return [Table(study, results) for study in self.studies]
 
-    def train(self, tell: Callable[[str], None], minutes: float | None = None) -> list[str]:
-        """Train what is left, for at most so many minutes; return the names of the runs that failed.
+    def train(self, tell: Callable[[str], None], minutes: float | None = None, but: Sequence[str] = ()) -> list[str]:
+        """Train what is left, ``but`` for some names, for at most so many minutes; return the names that failed.
 
         However it ends, runs that ended stay so, and the next call continues the others from their checkpoints. A step
         that a run has compiled serves all later runs that differ in seed or length alone.
@@ -120,7 +120,7 @@ class Grid:
         self.tables()  # Before hours of training: a result that cannot be read would stop it after the first run.
         failed = []
         with _at_most(minutes) if minutes is not None else nullcontext():
-            for run in self.left:
+            for run in (run for run in self.left if run.name not in but):
                 try:
                     train(run.config, run.folder, resume=run.folder.exists(), progress=Lines(run.name))
                     tell(Run(run.folder).describe())

@@ -6,6 +6,7 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from normatch.files import write_sealed
 from normatch.training.run import Run
 from normatch.training.train import must_match, train
 
-__all__ = ["Launched", "here", "left", "sbatch", "submit"]
+__all__ = ["Launched", "sbatch", "submit", "train_here", "unfinished"]
 
 HOURS = 24
 """What a Slurm job asks for. One that needs more is stopped, and its successor resumes the run."""
@@ -61,38 +62,44 @@ class Launched:
         return [*words, "--config", str(file)]
 
 
-def left(runs: Sequence[Launched]) -> list[Launched]:
+def unfinished(runs: Sequence[Launched]) -> list[Launched]:
     """Those that are not finished; UserError if a folder is of another run than it would be now."""
     for run in runs:
         if run.folder.exists():
-            begun = Run.open(run.folder)
-            must_match(begun, run.config.replace(backbone=begun.config.backbone, threads=begun.config.threads))
+            begun, config = Run.open(run.folder), run.config
+            # What was picked when it began, and differs between machines.
+            if config.backbone == "auto":
+                config = config.replace(backbone=begun.config.backbone)
+            if config.threads is None:
+                config = config.replace(threads=begun.config.threads)
+            must_match(begun, config)
     return [run for run in runs if not run.finished]
 
 
-def here(runs: Sequence[Launched], logs: Path, processes: int | None, tell: Callable[[str], None]) -> list[str]:
+def train_here(runs: Sequence[Launched], logs: Path, processes: int | None, tell: Callable[[str], None]) -> list[str]:
     """Train runs in processes of this machine, by default one for each GPU; return the names of those that failed.
 
     What a process prints goes into a file of ``logs``. SIGTERM and Ctrl-C let all of them save a checkpoint.
     """
-    gpus = [str(i) for i in range(torch.cuda.device_count())] or [""]
+    gpus = _gpu_names() or [""]
     free: queue.Queue[str] = queue.Queue()
     for i in range(processes or len(gpus)):
         free.put(gpus[i % len(gpus)])
     logs.mkdir(parents=True, exist_ok=True)
     running: dict[str, subprocess.Popen[bytes]] = {}
-    stopped = False
+    stopped, starting = False, threading.Lock()
 
     def work(run: Launched) -> int:
         gpu, name = free.get(), run.folder.name
         try:
-            if stopped:
-                return RESUME
             environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
             with (logs / f"{name}.log").open("ab") as log:
-                running[name] = process = subprocess.Popen(
-                    run.command(logs), env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                )
+                with starting:  # else one that starts while all are stopped would go on
+                    if stopped:
+                        return RESUME
+                    running[name] = process = subprocess.Popen(
+                        run.command(logs), env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                    )
                 code = process.wait()
             tell(Run(run.folder).describe() if code == 0 else f"{name} ended with code {code}: see {log.name}")
             return code
@@ -105,11 +112,19 @@ def here(runs: Sequence[Launched], logs: Path, processes: int | None, tell: Call
         try:
             codes = {name: future.result() for name, future in futures.items()}
         except KeyboardInterrupt:
-            stopped = True
+            with starting:
+                stopped = True
             for process in list(running.values()):
                 process.terminate()
             raise KeyboardInterrupt("run it again to continue") from None
     return [name for name, code in codes.items() if code]
+
+
+def _gpu_names() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES calls the GPUs that this process sees."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in visible.split(",") if name.strip()] if visible else []
+    return names or [str(i) for i in range(torch.cuda.device_count())]
 
 
 @contextlib.contextmanager

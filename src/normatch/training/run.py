@@ -312,7 +312,8 @@ def _record(line: bytes) -> dict[str, Any]:
         record = json.loads(line.decode("utf-8"))
     except RecursionError:
         record = None
-    if not line.endswith(b"\n") or not fits(record, Record) or not isinstance(record.get("step"), int):
+    whole = line.endswith(b"\n") and fits(record, Record)
+    if not whole or not isinstance(record.get("step"), int) or not isinstance(record.get("seconds"), float):
         raise ValueError("a line is no record of a step")
     return dict(record)
 
