@@ -2,7 +2,7 @@
 
 A method's ``forward`` is captured as part of one CUDA graph: no ``.item()``, no host synchronisation, no shape that
 depends on data, and no ground truth of unlabelled images. Methods that train strong views on pseudo-labels of weak ones
-subclass the template in ``parts/weak_to_strong.py``; ``docs/architecture.md`` says how others fit in.
+subclass the template in ``parts/weak_to_strong.py``; ``docs/internals.md`` says how others fit in.
 """
 
 import abc
