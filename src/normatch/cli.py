@@ -230,10 +230,10 @@ def _train(argv: list[str]) -> None:
     """Train a recipe, or your own data with --data, into a new folder."""
     from normatch.autoconfig import plan
     from normatch.data import Reading
-    from normatch.training.distributed import joined
     from normatch.training.progress import decoding, shown
     from normatch.training.run import Run
-    from normatch.training.train import restarted, run_folder, train
+    from normatch.training.torchrun import joined, restarted
+    from normatch.training.train import run_folder, train
 
     config, parsed, automatic = _parse_run(TrainOptions, "train", argv)
     with joined(config.device) as world, contextlib.nullcontext() if world.first else _silenced():
@@ -375,8 +375,8 @@ def _bench(argv: list[str]) -> None:
     from normatch.autoconfig import Plan, choose
     from normatch.data import Reading
     from normatch.training.bench import bench, describe
-    from normatch.training.distributed import joined
     from normatch.training.progress import Lines, decoding
+    from normatch.training.torchrun import joined
 
     config, parsed, automatic = _parse_run(BenchOptions, "bench", argv)
     made = Plan(config)

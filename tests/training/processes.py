@@ -19,12 +19,13 @@ from normatch.methods import Embedding, methods
 from normatch.nets.model import Normalise
 from normatch.nets.norm import synchronise
 from normatch.nets.partial import join, normalise, parts_of
-from normatch.training import distributed
-from normatch.training.distributed import Part, joined, world
+from normatch.training import torchrun
+from normatch.training.distributed import Part
 from normatch.training.feed import HostFeed
 from normatch.training.job import prepare
 from normatch.training.loop import Loop
 from normatch.training.step import Step
+from normatch.training.torchrun import joined, world
 from normatch.training.train import train
 
 LONG = 100
@@ -202,9 +203,9 @@ def killed(out: Path, step: int, rank: int) -> tuple[str, int]:
 
 def bereft(silence: float) -> None:
     """One process ends, and the others wait for something else."""
-    distributed.SILENCE = distributed.BROKEN = silence
+    torchrun.SILENCE = torchrun.BROKEN = silence
     with joined("cpu") as those:
-        distributed.on_loss("remedy")
+        torchrun.on_loss("remedy")
         if those.rank == 1:
             os._exit(0)
         signal.pause()

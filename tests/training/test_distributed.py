@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 from normatch.training import Run, checkpoint
-from normatch.training.train import LAUNCH, _launch, restarted
+from normatch.training.torchrun import LAUNCH, mark, restarted
 from tests.training import processes
 from tests.training.processes import RUNS
 
@@ -166,5 +166,5 @@ def test_torchrun_restarts_a_run_by_itself(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", (out / LAUNCH).read_text().split()[0])
     assert not restarted(out), "by another torchrun"
-    (out / LAUNCH).write_text(_launch())
+    mark(out)
     assert restarted(out)

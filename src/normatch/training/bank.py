@@ -3,6 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import IO
 
 import numpy as np
@@ -12,16 +13,18 @@ from torch import Tensor
 
 from normatch.annotations import to_json
 from normatch.augment import AugmentConfig, Views
-from normatch.data import Dataset, Pool, Reading
+from normatch.config import Config
+from normatch.data import Corpus, Dataset, Pool, Reading, hold_out
 from normatch.data.cache import Cache, Found
 from normatch.data.dataset import Selected, pieces
 from normatch.errors import UserError
 from normatch.nets.frozen import Frozen
 from normatch.nets.model import Model, batch_for, contiguous
 from normatch.seeding import derive
+from normatch.training.progress import Progress
 from normatch.training.runtime import Runtime
 
-__all__ = ["BankPool", "batch_to_embed", "embed", "features_of", "joined"]
+__all__ = ["BankPool", "batch_to_embed", "embed", "embedded", "features_of", "joined"]
 
 BATCH = 32
 """Images that go through the embedder at once on a CPU, where more do not fit its cache."""
@@ -115,6 +118,45 @@ def _key(model: Model, images: Dataset, augment: AugmentConfig | None, copies: i
     for rows in pieces(images.inputs):
         found.update(np.ascontiguousarray(images.inputs[rows]).data)
     return found.hexdigest()
+
+
+def embedded(
+    config: Config,
+    everything: Corpus,
+    corpus: Corpus,
+    model: Model,
+    runtime: Runtime,
+    reading: Reading,
+    progress: Progress,
+) -> tuple[Corpus, Bank | None]:
+    """The features of ``corpus`` and, with copies, of the views of its training images.
+
+    Those of ``everything`` are computed, before a test set is held out: they serve runs of any seed.
+    """
+    # A test set that no run can be scored on is replaced by what is held out.
+    parts = [part for part in everything.parts.values() if part is everything.train or not config.test_share]
+    total, done = sum(map(len, parts)), 0
+
+    def count(n: int) -> None:
+        nonlocal done
+        done += n
+        progress.count("embedding images", done, total)
+
+    def features(images: Dataset, copies: int) -> Dataset:
+        """Its inputs are those of its views, one after the other, so that it can be split as images can."""
+        bank = features_of(model, images, config.augment, copies, config.seed, runtime, reading, count)
+        return replace(images, inputs=bank.reshape(len(images), -1))
+
+    found = replace(everything, train=features(everything.train, config.copies), test=None)
+    test = features(parts[1], 0) if len(parts) > 1 else None
+    width = found.train.shape[0] // (1 + 2 * config.copies)
+    if config.test_share:
+        found = hold_out(found, config.test_share, config.seed)
+        assert found.test is not None
+        test = replace(found.test, inputs=np.asarray(found.test.inputs)[:, :width])
+    bank: Bank = np.asarray(found.train.inputs).reshape(len(corpus.train), -1, width)
+    plain = replace(corpus.train, inputs=np.ascontiguousarray(bank[:, 0]))
+    return replace(corpus, train=plain, test=test), bank if config.copies else None
 
 
 def joined(images: Model, vectors: Model) -> Model:

@@ -19,12 +19,12 @@ from normatch.errors import UserError
 from normatch.nets import create_backbone
 from normatch.text import counted
 from normatch.training.bank import batch_to_embed
-from normatch.training.distributed import world
 from normatch.training.job import Job, prepare
 from normatch.training.loop import Loop
 from normatch.training.progress import Progress, quiet
 from normatch.training.runtime import Runtime, capture
 from normatch.training.step import Step
+from normatch.training.torchrun import world
 
 __all__ = ["SPARE", "Pace", "bench", "describe", "embedding_pace", "pace"]
 

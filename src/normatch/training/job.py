@@ -23,7 +23,7 @@ from normatch.nets.frozen import FROZEN, TUNED, Frozen, plain_name
 from normatch.nets.model import Model, ModelSpec, load_model
 from normatch.nets.weights import load_weights
 from normatch.seeding import derive
-from normatch.training.bank import Bank, features_of, joined
+from normatch.training.bank import Bank, embedded, joined
 from normatch.training.feed import stays_on_host
 from normatch.training.label_file import must_be_runs_on, read_label_files, with_labels
 from normatch.training.progress import Progress, quiet
@@ -200,7 +200,7 @@ def prepare(
         begin = time.perf_counter()
         runtime = runtime.with_threads(math.inf)  # most of the work is to embed, for which all cores count
         frozen = _frozen_model(config, corpus.train).to(runtime.device)
-        samples, bank = _embedded(config, everything, corpus, frozen, runtime, reading, progress)
+        samples, bank = embedded(config, everything, corpus, frozen, runtime, reading, progress)
         embedding_seconds = time.perf_counter() - begin
     on_host = bank is None and stays_on_host(config.pool, samples, runtime.device, runtime.world)
     before = None if config.start is None or start is not None else Run.open(config.start.expanduser())
@@ -322,45 +322,6 @@ def _frozen_model(config: Config, images: Dataset) -> Model:
     if saved_as := model.backbone.embedder.saved_as:
         model.spec = replace(model.spec, backbone=f"{FROZEN}:{saved_as}")
     return model.eval()
-
-
-def _embedded(
-    config: Config,
-    everything: Corpus,
-    corpus: Corpus,
-    model: Model,
-    runtime: Runtime,
-    reading: Reading,
-    progress: Progress,
-) -> tuple[Corpus, Bank | None]:
-    """The features of ``corpus`` and, with copies, of the views of its training images.
-
-    Those of ``everything`` are computed, before a test set is held out: they serve runs of any seed.
-    """
-    # A test set that no run can be scored on is replaced by what is held out.
-    parts = [part for part in everything.parts.values() if part is everything.train or not config.test_share]
-    total, done = sum(map(len, parts)), 0
-
-    def count(n: int) -> None:
-        nonlocal done
-        done += n
-        progress.count("embedding images", done, total)
-
-    def embedded(images: Dataset, copies: int) -> Dataset:
-        """Its inputs are those of its views, one after the other, so that it can be split as images can."""
-        bank = features_of(model, images, config.augment, copies, config.seed, runtime, reading, count)
-        return replace(images, inputs=bank.reshape(len(images), -1))
-
-    found = replace(everything, train=embedded(everything.train, config.copies), test=None)
-    test = embedded(parts[1], 0) if len(parts) > 1 else None
-    width = found.train.shape[0] // (1 + 2 * config.copies)
-    if config.test_share:
-        found = hold_out(found, config.test_share, config.seed)
-        assert found.test is not None
-        test = replace(found.test, inputs=np.asarray(found.test.inputs)[:, :width])
-    bank: Bank = np.asarray(found.train.inputs).reshape(len(corpus.train), -1, width)
-    plain = replace(corpus.train, inputs=np.ascontiguousarray(bank[:, 0]))
-    return replace(corpus, train=plain, test=test), bank if config.copies else None
 
 
 def _work(method: Method, config: Config) -> float:

@@ -19,7 +19,7 @@ from normatch.config import Config, to_json
 from normatch.errors import RESUME, UserError
 from normatch.files import write_sealed
 from normatch.training.run import Run
-from normatch.training.train import must_match, train
+from normatch.training.train import as_begun, must_match, train
 
 __all__ = ["Launched", "sbatch", "submit", "train_here", "unfinished"]
 
@@ -66,13 +66,8 @@ def unfinished(runs: Sequence[Launched]) -> list[Launched]:
     """Those that are not finished; UserError if a folder is of another run than it would be now."""
     for run in runs:
         if run.folder.exists():
-            begun, config = Run.open(run.folder), run.config
-            # What was picked when it began, and differs between machines.
-            if config.backbone == "auto":
-                config = config.replace(backbone=begun.config.backbone)
-            if config.threads is None:
-                config = config.replace(threads=begun.config.threads)
-            must_match(begun, config)
+            begun = Run.open(run.folder)
+            must_match(begun, as_begun(begun, run.config))
     return [run for run in runs if not run.finished]
 
 

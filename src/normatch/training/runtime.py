@@ -19,7 +19,8 @@ from normatch.device import device_of
 from normatch.errors import UserError
 from normatch.methods import methods
 from normatch.text import counted
-from normatch.training.distributed import ALONE, World, world
+from normatch.training.distributed import ALONE, World
+from normatch.training.torchrun import world
 
 __all__ = ["Runtime", "capture", "compiling"]
 

@@ -1,7 +1,6 @@
 """Train from a config to a finished run, in a new folder or resuming one."""
 
 import os
-import platform
 import shutil
 import signal
 import threading
@@ -26,20 +25,18 @@ from normatch.metrics import averages, trusted_temperature
 from normatch.nets.model import Model, logits, save_model
 from normatch.training import checkpoint
 from normatch.training.baselines import BASELINE, Score, compare, score_start
-from normatch.training.distributed import World, joined, on_loss, world
+from normatch.training.distributed import World
 from normatch.training.job import Job, open_corpus, prepare, untrained_start
 from normatch.training.loop import Loop
 from normatch.training.predictions import PREDICTIONS, write_predictions
 from normatch.training.progress import Progress, quiet
 from normatch.training.run import SCORES, START, Run, write_warnings
+from normatch.training.torchrun import joined, mark, on_loss, restarted, world
 
-__all__ = ["REPETITION", "must_match", "restarted", "run_folder", "train"]
+__all__ = ["REPETITION", "as_begun", "must_match", "run_folder", "train"]
 
 MAY_DIFFER = {"device", "precision", "compile", "threads", "deterministic", "pool", "data_root", "name"}
 """Config fields that a resumed run may change: they determine where and how a run is computed, not what it is."""
-
-LAUNCH = ".launch"
-"""The file, in a run's folder, that names the call of torchrun that began the run."""
 
 REPETITION = MAY_DIFFER | {"seed", "fold", "log_every", "evaluate_every", "checkpoint_every"}
 """Config fields in which repetitions of one experiment may differ: also the labels drawn, and how often a run logs."""
@@ -109,11 +106,7 @@ def _trained(
                 _resume(run, stored, corpus, reading, progress, run)
         return run
     run = Run.open(path)
-    # What was picked when the run began: on another kind of device, others would be.
-    if config.backbone == "auto":
-        config = config.replace(backbone=run.config.backbone)
-    if config.threads is None:
-        config = config.replace(threads=run.config.threads)
+    config = as_begun(run, config)
     must_match(run, config)
     if not run.finished:
         with _alone(run, processes):
@@ -128,8 +121,7 @@ def _trained(
 
 def _created(path: Path, config: Config, split: Split, corpus: Corpus, *before: Config) -> Run:
     run = Run.create(path, config, split, corpus, *before)
-    if launch := _launch():
-        (path / LAUNCH).write_text(launch, encoding="utf-8")
+    mark(path)
     return run
 
 
@@ -140,21 +132,6 @@ def _alone(run: Run, processes: World) -> Iterator[None]:
         processes.led(lambda: held.enter_context(run.alone()))
         on_loss(f"continue with {resume_command(run.path)}")
         yield
-
-
-def restarted(path: Path) -> bool:
-    """Whether torchrun has restarted its processes (``--max-restarts``) since one of them began the run at ``path``,
-    which then is to be continued."""
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) < 1 or not (path / LAUNCH).is_file():
-        return False
-    return (path / LAUNCH).read_text(encoding="utf-8") == _launch()
-
-
-def _launch() -> str:
-    """What tells one call of torchrun from another: the run's id, the machine, and torchrun's own process."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return ""
-    return f"{os.environ['TORCHELASTIC_RUN_ID']} {platform.node()} {os.getppid()}"
 
 
 def _resume(run: Run, config: Config, corpus: Corpus, reading: Reading, progress: Progress, whole: Run) -> None:
@@ -278,6 +255,15 @@ def _remedy(error: Exception, config: Config) -> str | None:
     if "more than 1 value per channel" in str(error):
         return f"{sizes}, too few for batch norm ({error}): give more"
     return None
+
+
+def as_begun(run: Run, config: Config) -> Config:
+    """The config with what was picked when the run began: on another kind of device, others would be."""
+    begun = run.config
+    return config.replace(
+        backbone=begun.backbone if config.backbone == "auto" else config.backbone,
+        threads=begun.threads if config.threads is None else config.threads,
+    )
 
 
 def must_match(run: Run, config: Config) -> None:
