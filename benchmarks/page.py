@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 RUNS = [read_result(path) for path in sorted((RESULTS / "reproduce").glob("*.json"))]
 
-SPEED = "[speed](results/speed.md)"
 SPREADING = ("label spreading, 0.9", "label spreading, 0.99")
 PUBLISHED = 4.6
 """Steps/s of the published code, joint and float32, on such a machine (NOTES.md)."""
@@ -50,15 +49,22 @@ the paper. `normatch reproduce NAME` trains what a table needs ([how](../reprodu
 Line = list[str]
 """Claim, paper, ours, confidence interval, n and share of the schedule, verdict, link to the details."""
 
+CLAIM = ["claim", "paper", "ours", "95 % confidence interval", "n, share", "verdict"]
+
 
 def line(
     what: str, paper: str, each: Sequence[float], share: float | None, said: Verdict, page: str, *, gain: bool = True
 ) -> Line:
+    short = ", too short" if said == "open" and share is not None and share < 1 else ""
     form = signed if gain else "{:.2f}".format
     interval = " to ".join(map(form, mean_interval(each))) if len(each) > 1 else "–"
     of = f", {percent(share)}" if each and share is not None else ""
     mean = form(statistics.mean(each)) if each else "–"
-    return [what, paper, mean, interval, f"{len(each)}{of}", said, f"[{page}](results/{page}.md)"]
+    return [what, paper, mean, interval, f"{len(each)}{of}", said + short, link(page)]
+
+
+def link(page: str) -> str:
+    return f"[{page}](results/{page}.md)"
 
 
 def row_of(study: str, name: str) -> Row:
@@ -118,39 +124,69 @@ def pretrained_gain() -> Line:
     return line(what, "–", each, 1.0, verdict(each, 0.0, complete=True), "pretrained")
 
 
+def speed_line() -> Line:
+    case = next(c for c in read_json(RESULTS / "speed-h200.json")["cases"] if c["case"] == "cifar10-40-normatch-joint")
+    speed, low, high = case["steps_per_second"], min(case["repeats"]), max(case["repeats"])
+    what = f"Steps/s, one H200, `joint`: {speed / PUBLISHED:.0f} times the published code"
+    numbers = [f"{PUBLISHED}", f"{speed:.1f}", f"{low:.1f} to {high:.1f} (all)", "5 timings"]
+    return [what, *numbers, "supported", link("speed")]
+
+
 def digits_gain(over: str) -> Line:
     each = [a - b for a, b in zip(digits_runs("normatch"), digits_runs(over), strict=True)]
     what = f"Digits, 40 labels: NorMatch over {DIGITS[over]}"
     return line(what, "–", each, 1.0, verdict(each, 0.0, complete=True), "digits")
 
 
-def claims() -> list[Line]:
+PAPER, FLOW, OURS, ELSEWHERE = "The paper's claims", "Does the flow help?", "Beyond the paper", "Linked pages alone"
+
+
+def claims() -> dict[str, list[Line]]:
+    """All claims by group, of which the page of results shows the first three."""
     plain, threshold_0 = "NorMatch, one-hot without alignment", "FixMatch with threshold 0"
     soft, aligned = "NorMatch, soft and aligned", "FixMatch + alignment"
-    over_fixmatch, over_fixmatch_250 = 93.41 - 87.77, 95.06 - 94.93  # Tables 1 and 6
+    over_fixmatch, at_250 = 93.41 - 87.77, 95.06 - 94.93  # Tables 1 and 6
     first, second = "pseudo/uncertainty_auxiliary", "pseudo/uncertainty"
-    return [
-        level("CIFAR-10, 40 labels, 300 epochs ¹", "controls", "controls", soft, 1),
-        level("CIFAR-10, 40 labels, 1024 epochs (Table 6)", "comparison", "table6", "NorMatch"),
-        level("CIFAR-100, 10,000 labels (Table 6)", "comparison", "table6", "NorMatch", 5),
-        level("Mini-ImageNet, 4,000 labels (Table 7)", "comparison", "table7", "NorMatch"),
-        gain("FixMatch + NCUE over FixMatch (Table 1) ²", "ablation", "table1", "FixMatch + NCUE", "FixMatch"),
-        gain("A flow over a second softmax head (Table 2)", "ablation", "table2", "DC + NFC", "DC + another DC"),
-        gain("The flow's gradient let through (Table 3) ²", "ablation", "table3", "not stopped", "stopped"),
-        gain("One more flow (Table 4)", "ablation", "table4", "one more NFC", "default"),
-        gain("Alignment (Table 5)", "ablation", "table5", "with alignment", "without alignment"),
-        curves("Trusted beyond a threshold's (Figure 3) ²", "pseudo/trusted", "pseudo/confident", "about +7", 7.0),
-        curves("The flow's uncertainty over the head's (Figure 4) ²", first, second, "above 0", 0.0),
-        gain("λ = 1e-6 over λ = 0 (Figure 5) ²", "ablation", "figure5", "λ = 1e-6", "λ = 0"),
-        gain("40 labels: over FixMatch, neither aligned", "controls", "controls", plain, "FixMatch", 1),
-        gain("250 labels: over FixMatch, both aligned", "controls", "controls", soft, aligned, 0, over_fixmatch_250),
-        gain("Control, 250 labels: over threshold 0 ³", "controls", "controls", plain, threshold_0, 0, over_fixmatch),
-        gain("Control, 40 labels: over threshold 0 ³", "controls", "controls", plain, threshold_0, 1, over_fixmatch),
-        level("Ours: `cifar10-40-fast`, ten minutes", "comparison", "fast", "`cifar10-40-fast`"),
-        digits_gain("LabelSpreading"),
-        digits_gain("fixmatch"),
-        pretrained_gain(),
-    ]
+    control = "over FixMatch with threshold 0"
+    return {
+        PAPER: [
+            level("CIFAR-10, 40 labels, 300 epochs", "controls", "controls", soft, 1),
+            level("CIFAR-10, 40 labels, 1024 epochs (Table 6)", "comparison", "table6", "NorMatch"),
+            gain("Consensus over none (Table 1)", "ablation", "table1", "FixMatch + NCUE", "FixMatch"),
+            gain("A flow over a second softmax head (Table 2)", "ablation", "table2", "DC + NFC", "DC + another DC"),
+            gain("The flow's gradient let through (Table 3)", "ablation", "table3", "not stopped", "stopped"),
+            curves("Trusted beyond a threshold's (Figure 3)", "pseudo/trusted", "pseudo/confident", "about +7", 7.0),
+        ],
+        FLOW: [
+            gain("CIFAR-10, 40 labels: " + control, "controls", "controls", plain, threshold_0, 1, over_fixmatch),
+            digits_gain("fixmatch"),
+        ],
+        OURS: [
+            digits_gain("LabelSpreading"),
+            pretrained_gain(),
+            speed_line(),
+            ["Equations equal to the published code's, to rounding", *("–",) * 4, "supported", "[methods](methods.md)"],
+        ],
+        ELSEWHERE: [
+            level("CIFAR-100, 10,000 labels (Table 6)", "comparison", "table6", "NorMatch", 5),
+            level("Mini-ImageNet, 4,000 labels (Table 7)", "comparison", "table7", "NorMatch"),
+            level("Ours: `cifar10-40-fast`, ten minutes", "comparison", "fast", "`cifar10-40-fast`"),
+            gain("One more flow (Table 4)", "ablation", "table4", "one more NFC", "default"),
+            gain("Alignment (Table 5)", "ablation", "table5", "with alignment", "without alignment"),
+            gain("λ = 1e-6 over λ = 0 (Figure 5)", "ablation", "figure5", "λ = 1e-6", "λ = 0"),
+            curves("The flow's uncertainty over the head's (Figure 4)", first, second, "above 0", 0.0),
+            gain("40 labels: over FixMatch, neither aligned", "controls", "controls", plain, "FixMatch", 1),
+            gain("250 labels: over FixMatch, both aligned", "controls", "controls", soft, aligned, 0, at_250),
+            gain("250 labels: " + control, "controls", "controls", plain, threshold_0, 0, over_fixmatch),
+        ],
+    }
+
+
+def claims_of(page: str) -> str:
+    """The claims that a page has the details of."""
+    rows = [row[:-1] for group in claims().values() for row in group if row[-1] == link(page)]
+    where = "What verdicts are, and the paper's number of a control, is said on the [page of results](../results.md)."
+    return f"{markdown([CLAIM, *rows])}\n\n{where}\n"
 
 
 HEAD = """# Results
@@ -167,45 +203,35 @@ RULES = """*n* counts label seeds, paired where two rows are compared; the share
 is Student's t. A gain is **supported** if the interval excludes 0 in its direction and the mean is at least half of the
 paper's, **contradicted** if the interval ends before half of it. An accuracy is supported if the interval begins at
 most a point below the paper's, contradicted if it ends below it. All else is **open**: one seed, and any run without
-the whole schedule.
-
-¹ No gradient through weak views (`passes` is `shared`), {minutes:.1f} minutes a run on one H200.
-² At 10,240 steps runs end between {least:.0f} and {most:.0f} %, with fewer than half of the pseudo-labels right: too
-short to judge.
-³ The paper lacks this control; its number here is NorMatch's gain over FixMatch (Table 1).
+the whole schedule. Those that are too short end between {least:.0f} and {most:.0f} %, with fewer than half of the
+pseudo-labels right. The whole run had no gradient through weak views (`passes` is `shared`) and took {minutes:.1f}
+minutes on one H200. The paper lacks the control; its number there is NorMatch's gain over FixMatch (Table 1).
 """
 
 
 def answer(weight: float | None) -> str:
     """Whether the flow helps, in two sentences: on digits, and by the control at 40 labels of CIFAR-10."""
-    _, _, on_digits, interval, seeds, *_ = digits_gain("fixmatch")
-    _, _, on_cifar, over, n, said, _ = next(row for row in claims() if row[0].startswith("Control, 40"))
+    (_, _, on_cifar, over, n, said, _), (_, _, on_digits, interval, seeds, *_) = claims()[FLOW]
     found = f"{on_cifar} points (95 % confidence interval {over}, {n} seeds: {said})"
     if said == "not run":
         found = f"not known: that control has not been run, and our one whole run ends with a mean τ of {weight:.3f}"
     return textwrap.fill(
-        f"**Does the flow help?** On digits with 40 labels its gain over FixMatch is {on_digits} points (95 % "
-        f"confidence interval {interval}, {seeds.partition(',')[0]} seeds). On CIFAR-10 its gain over FixMatch with "
-        f"threshold 0, which trusts every pseudo-label (τ = 1), is {found}.",
+        f"**Does the flow help, and when?** On digits with 40 labels its gain over FixMatch is {on_digits} points "
+        f"(95 % confidence interval {interval}, {seeds.partition(',')[0]} seeds). On CIFAR-10 its gain over FixMatch "
+        f"with threshold 0, which trusts every pseudo-label (τ = 1), is {found}.",
         120,
     )
 
 
 def main_page() -> str:
-    head = ["claim", "paper", "ours", "95 % confidence interval", "n, share", "verdict", "details"]
-    case = next(c for c in read_json(RESULTS / "speed-h200.json")["cases"] if c["case"] == "cifar10-40-normatch-joint")
-    speed, low, high = case["steps_per_second"], min(case["repeats"]), max(case["repeats"])
-    what = f"Steps/s, one H200, `joint`: {speed / PUBLISHED:.0f} times the published code"
-    rows = [
-        *claims(),
-        [what, f"{PUBLISHED}", f"{speed:.1f}", f"{low:.1f} to {high:.1f} (all)", "5 timings", "supported", SPEED],
-        ["Equations equal to the published code's, to rounding", *("–",) * 4, "supported", "[methods](methods.md)"],
-    ]
+    rows = [[*CLAIM, "details"]]
+    for group, found in claims().items():
+        if group != ELSEWHERE:
+            rows += [[f"**{group}**", *[""] * 6], *found]
     (whole, *_) = Table(STUDIES["controls"], RUNS).runs_of(STUDIES["controls"].trials()[-1])[0].results
     short = [100 * result.accuracy for result in RUNS if result.config.steps == 10_240 and result.accuracy]
-    weight = whole.last("pseudo/weight")
-    rules = RULES.format(minutes=whole.seconds / 60, least=min(short), most=max(short))
-    return "\n".join([HEAD.format(answer=answer(weight)), markdown([head, *rows]), "", rules])
+    rules = textwrap.fill(RULES.format(minutes=whole.seconds / 60, least=min(short), most=max(short)), 120)
+    return "\n".join([HEAD.format(answer=answer(whole.last("pseudo/weight"))), markdown(rows), "", rules, ""])
 
 
 def mean_and_spread(scores: Sequence[float]) -> str:
@@ -398,7 +424,7 @@ def main(docs: Path = HERE.parent / "docs") -> None:
     for name, (title, studies) in PAGES.items():
         tables = [Table(STUDIES[study], RUNS) for study in studies]
         parts = [section(table, "../../benchmarks/results/reproduce", folder / "pictures") for table in tables]
-        write_page(folder / f"{name}.md", title, [f"{TABLES}\n", *parts])
+        write_page(folder / f"{name}.md", title, [claims_of(name), f"{TABLES}\n", *parts])
     (docs / "pictures" / "digits-40.svg").write_text(digits_picture() + "\n", encoding="utf-8")
     for name, page in {
         "methods": compared_page,

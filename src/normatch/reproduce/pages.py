@@ -29,7 +29,8 @@ STATED = {
 
 def section(table: Table, results: str, pictures: Path) -> str:
     """A study in Markdown, with links to the files in the folder ``results``, as the page sees it; a figure is drawn
-    into the folder ``pictures``. Cells without a run stay visibly empty."""
+    into the folder ``pictures``. Cells without a run stay visibly empty. With more than two columns, a table as the
+    paper has it comes first, and only what was run has lines of its own."""
     study = table.study
     protocol = "The paper has CIFAR-10 with 40 labels and 300 epochs. " if study.movable else ""
     parts = [f"## {study.title}", protocol + study.about]
@@ -41,15 +42,16 @@ def section(table: Table, results: str, pictures: Path) -> str:
         with replacing(file) as part:
             part.write_text(picture + "\n", encoding="utf-8")
         parts += [f"![{study.title}]({pictures.name}/{file.name})", said]
-    parts.append(markdown(_lines(table, results)))
+    wide = len(study.columns) > 2
+    if wide:
+        parts += ["In brackets ours, where there is a run, with its share of the schedule."]
+        parts += [markdown(_as_in_paper(table))]
+    if len(lines := _lines(table, results, empty=not wide)) > 1:
+        parts.append(markdown(lines))
     if gains := table.gains():
         parts += [f"Over “{study.rows[0].name}”, label seed by label seed:", markdown(_gain_lines(table, gains))]
     if made_on := _made_on(table):
         parts.append(made_on)
-    alone_there = [row for row in study.rows if all(cell.trial is None for cell in row.cells)]
-    if alone_there:
-        rows = [[row.name, *(_score(cell.paper.get("accuracy")) for cell in row.cells)] for row in alone_there]
-        parts += ["In the paper alone:", markdown([["", *(column or "accuracy" for column in study.columns)], *rows])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,8 +76,21 @@ def signed(number: float) -> str:
     return f"{round(number, 2) + 0.0:+.2f}".replace("-", "−")
 
 
-def _lines(table: Table, results: str) -> list[list[str]]:
-    """A header, and a line for each cell that this package can train and each number of steps that was run."""
+def _as_in_paper(table: Table) -> list[list[str]]:
+    """The paper's accuracies, and in brackets ours of the longest runs: a line a row, with the study's columns."""
+    lines = [["", *table.study.columns]]
+    for row in table.study.rows:
+        cells = [_score(cell.paper.get("accuracy")) for cell in row.cells]
+        for j, cell in enumerate(row.cells):
+            for runs in table.runs_of(cell.trial)[:1]:
+                cells[j] += f" ({_mean(runs.values())}, {percent(runs.steps / runs.whole)})"
+        lines.append([row.name, *cells])
+    return lines
+
+
+def _lines(table: Table, results: str, *, empty: bool = True) -> list[list[str]]:
+    """A header, and a line for each cell and each number of steps that was run; for a cell without a run if ``empty``
+    says so."""
     study = table.study
     names = _names(study)
     several = len(study.measures) > 1
@@ -83,9 +98,10 @@ def _lines(table: Table, results: str) -> list[list[str]]:
     lines = [[*names, *numbers, "ours − paper", "n", "steps", "of the schedule", "each label seed"]]
     for row in study.rows:
         for column, cell in zip(study.columns, row.cells, strict=True):
-            if cell.trial is not None:
-                found: list[Runs | None] = [*table.runs_of(cell.trial)] or [None]
-                lines += [[row.name, column][: len(names)] + _line(study, cell, runs, results) for runs in found]
+            found: list[Runs | None] = [*table.runs_of(cell.trial)]
+            if empty and not found:
+                found = [None]
+            lines += [[row.name, column][: len(names)] + _line(study, cell, runs, results) for runs in found]
     return lines
 
 
