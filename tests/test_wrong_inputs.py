@@ -74,12 +74,16 @@ def removed(name: str) -> Make:
 
 
 COMMANDS: list[tuple[str, str]] = [
-    ("trian", "unknown verb 'trian'"),
+    ("trian digits-40", "unknown verb 'trian' (did you mean 'train'?): choose from"),
+    ("inspect pets", "unknown verb 'inspect' (did you mean 'data inspect'?)"),
     ("data fetch cifar10", "unknown verb 'data fetch': choose from data get"),
     ("train digits-41", "unknown recipe 'digits-41' (did you mean 'digits-40'?)"),
-    ("train --batch-size 3", "--batch-size"),
-    ("train --settings.alignment False", "'False'"),
-    ("train --method supervised --settings.consensus nfc", "--settings.consensus"),
+    ("train --batch-size 3", "unknown option --batch-size"),
+    ("train --stepz 3", "unknown option --stepz (did you mean --steps?);"),
+    ("train --steps", "--steps has no value"),
+    ("train --settings.alignment False", "'False' belongs to no option: a switch is --NAME or --no-NAME"),
+    ("train --method supervised --settings.consensus nfc", "unknown option --settings.consensus;"),
+    ("list", "WHAT is missing"),
     ("train --method normach", "did you mean 'normatch'?"),
     ("train --steps 0", "steps is 0"),
     ("train --labels 43", "labels is 43: give a multiple of the 10 classes"),
@@ -193,6 +197,7 @@ RUNS: list[tuple[str, str, Make | None]] = [
     ("eval run", "unknown field colour", edited("config.json", colour=1)),
     ("eval run", "run/split.json", replaced("split.json", "[]")),
     ("eval run --on validation", "run has no validation", None),
+    ("eval run --data pets", "data is 'pets', but the run was trained on the data set digits", None),
     ("eval run", "model.json", removed("model.json")),
     ("predict run x.png", "x.png", None),
     ("predict run pets", "or leave such out with --on-bad-image skip\n", file("pets/page.jpg", "<html>")),

@@ -5,6 +5,7 @@ A verb imports what it needs when it is called, so that ``normatch --help`` does
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import io
 import itertools
@@ -23,7 +24,7 @@ from tyro.conf import Positional
 
 from normatch.errors import RESUME, UserError, reason
 from normatch.files import FULL
-from normatch.text import on_one_line
+from normatch.text import counted, on_one_line
 
 if TYPE_CHECKING:
     from normatch.config import Config
@@ -64,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif group and (asks or len(words) == 1):
             print(_help(group))
         else:
-            raise UserError(f"unknown verb {' '.join(words[:2])!r}: choose from {', '.join(group or VERBS)}")
+            wrong = " ".join(words[: 2 if group else 1])
+            by_last = {name.rpartition(" ")[2]: name for name in group or VERBS}
+            meant = difflib.get_close_matches(wrong.rpartition(" ")[2], by_last, n=1)
+            hint = f" (did you mean {by_last[meant[0]]!r}?)" if meant else ""
+            raise UserError(f"unknown verb {wrong!r}{hint}: choose from {', '.join(group or VERBS)}")
     except UserError as error:
         print(f"normatch: {on_one_line(str(error))}", file=sys.stderr)
         return 2
@@ -142,8 +147,30 @@ def _message(frame: str) -> str:
             return f"{wrong[1]} is {value[0]}: give a {'whole ' if number[0].startswith(('i', 'I')) else ''}number"
     if wrong := re.match(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*)\)", paragraphs[0]):
         return f"{wrong[2]} is {wrong[1]}: choose from {wrong[3]}"
-    meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
-    return paragraphs[0].rstrip(".") + (f"; did you mean {meant[1]}?" if meant else "")
+    if empty := re.match(r"Missing value for argument '(\S+)'", paragraphs[0]):
+        return f"{empty[1]} has no value"
+    if unknown := re.match(r"Unrecognized options: (.*)", paragraphs[0]):
+        given = unknown[1].split(", ")
+        if (flag := next((word for word in given if word.startswith("-")), None)) is None:
+            switch = (
+                ": a switch is --NAME or --no-NAME, without a value" if given[0].lower() in ("true", "false") else ""
+            )
+            return f"{given[0]!r} belongs to no option{switch}"
+        meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
+        # The parser proposes any flag of the same group.
+        last = [word.rpartition(".")[2] for word in (flag, meant[1] if meant else "")]
+        return f"unknown option {flag}" + (f" (did you mean {meant[1]}?)" if meant and _similar(*last) else "")
+    return paragraphs[0].rstrip(".")
+
+
+def _stray(word: str) -> str:
+    """What is said of a word that no option takes."""
+    switch = ": a switch is --NAME or --no-NAME, without a value" if word.lower() in ("true", "false") else ""
+    return f"{word!r} belongs to no option{switch}"
+
+
+def _similar(word: str, other: str) -> bool:
+    return bool(difflib.get_close_matches(word, [other]))
 
 
 def _verb(function: Callable[..., None]) -> Callable[[list[str]], None]:
@@ -318,7 +345,8 @@ def _sweep(argv: list[str]) -> None:
         _say(f"normatch: {len(failed)} of {len(runs)} runs failed: {', '.join(failed)}", sys.stderr)
         raise SystemExit(1)
     if not parsed.dry_run and parsed.slurm is None:
-        _say(f"next: normatch compare {shlex.join(str(run.folder) for run in runs)}")
+        verb = "compare" if len(runs) > 1 else "report"
+        _say(f"next: normatch {verb} {shlex.join(str(run.folder) for run in runs)}")
 
 
 def _grid(words: Sequence[str]) -> dict[str, list[str]]:
@@ -358,7 +386,7 @@ def _launch(
     to_train = unfinished(runs)
     for run in runs if dry_run else ():
         tell(f"{run.folder}{'' if run in to_train else ', finished'}")
-    tell(f"{len(runs)} runs, {len(to_train)} left")
+    tell(f"{counted(len(runs), 'run')}, {len(to_train)} left")
     if dry_run:
         if slurm and to_train:
             tell(sbatch(to_train, logs, slurm).rstrip())
@@ -430,6 +458,8 @@ def _base(recipe: str | None, argv: list[str]) -> "tuple[Config, bool]":
     from normatch.training.train import run_folder
 
     data, file, out, name = (_value_of(argv, flag) for flag in ("--data", "--config", "--out", "--name"))
+    if recipe is not None and recipe.lower() in ("true", "false"):
+        raise UserError(_stray(recipe))
     if recipe is not None and recipe not in recipes and Path(recipe).exists():
         quoted = shlex.quote(recipe)
         raise UserError(f"unknown recipe {recipe!r}, but there is such a path: give your own data as --data {quoted}")
@@ -685,7 +715,10 @@ def _compare(
 # everything else
 
 
-def _list(what: Positional[Literal["methods", "datasets", "backbones", "recipes"]], json: bool = False) -> None:
+def _list(
+    what: Positional[Annotated[Literal["methods", "datasets", "backbones", "recipes"], tyro.conf.arg(metavar="WHAT")]],
+    json: bool = False,
+) -> None:
     """List the methods, datasets, backbones or recipes that a config may name.
 
     Args:
@@ -758,7 +791,6 @@ def _data_cache(clear: bool = False) -> None:
         clear: Delete them all.
     """
     from normatch.data.cache import Cache
-    from normatch.text import counted
 
     cache = Cache()
     held = f"{counted(len(cache.entries()), 'entry', 'entries')}, {cache.size() / 1e6:,.1f} MB: {cache.folder}"

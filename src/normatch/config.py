@@ -1,6 +1,7 @@
 """The configuration of a run: everything that decides its result, validated, and stored in ``config.json``."""
 
 import dataclasses
+import json
 import re
 import typing
 from dataclasses import dataclass, field
@@ -221,7 +222,8 @@ def read_config(file: Path) -> Config:
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     except (AttributeError, OSError, TypeError, ValueError) as error:
-        raise UserError(f"{file} cannot be read ({reason(error)}): give the config.json of a run") from error
+        why = "it is no JSON" if isinstance(error, json.JSONDecodeError) else reason(error)
+        raise UserError(f"{file} cannot be read ({why}): give the config.json of a run") from error
 
 
 def _must(name: str, value: object, allowed: bool, remedy: str) -> None:

@@ -35,7 +35,7 @@ def run_demo(seed: int = 0, out: Path | None = None, steps: int | None = None) -
         page.parent.mkdir(exist_ok=True)
     job = prepare(base)
     test = len(job.corpus.test or ())
-    print(f"digits: {len(job.split.labelled)} labels, {len(job.split.unlabelled)} training digits, {test} held out\n")
+    print(f"digits: {len(job.split.labelled)} labels, {len(job.split.unlabelled):,} training digits, {test} held out\n")
     rows = [("scikit-learn LabelSpreading", rival_accuracy(job, LabelSpreading(kernel="knn", n_neighbors=7)))]
     with tempfile.TemporaryDirectory() as folder:
         for method, name in NAMES.items():

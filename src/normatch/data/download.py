@@ -24,7 +24,9 @@ def get(name: str, root: Path, progress: DownloadProgress = lambda *_: None) -> 
     """Download the archives of a data set to ``root/name`` and return their paths; existing ones are only checked."""
     source, folder = sources.get(name), root / name
     if not source.archives and not source.embedded:
-        raise UserError(f"{name} is not published as a file to download: see {source.home}, put it in {folder}")
+        raise UserError(
+            f"{name} is not published as a file to download: make it as {source.home} says, and put it in {folder}"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

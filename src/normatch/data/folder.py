@@ -195,8 +195,8 @@ def list_unlabelled(where: Path) -> list[Path]:
     where = where.expanduser()
     if not where.is_dir():
         raise UserError(
-            f"unlabelled is {str(where)!r}: no such folder; give a folder of images with --unlabeled, its new place if "
-            "it has moved"
+            f"unlabelled is {str(where)!r}: no such folder; give a folder of images with --unlabelled, its new "
+            "place if it has moved"
         )
     return find_images([where])
 

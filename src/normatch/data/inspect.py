@@ -163,7 +163,7 @@ def _next(report: dict[str, Any], unlabelled: Path | None) -> str:
         again = ["normatch", "data", "inspect", report["data"]]
         return f"label images of two classes or more, then {shlex.join(again)}"
     words = ["normatch", "train", "--data", report["data"]]
-    words += ["--unlabeled", str(unlabelled)] if unlabelled else []
+    words += ["--unlabelled", str(unlabelled)] if unlabelled else []
     return shlex.join([*words, *(["--on-bad-image", "skip"] if report["unreadable"] else [])])
 
 

@@ -229,7 +229,7 @@ def interval_chart(title: str, rows: Sequence[IntervalRow]) -> Markup:
     spare = max(0.0, 0.02 - (high - low)) / 2  # so that small differences look small
     marks = ticks(max(0.0, low - spare), min(1.0, high + spare), 4)
     # Long names of runs differ at their ends.
-    names = [row.name if len(row.name) <= 18 else f"…{row.name[-17:]}" for row in rows]
+    names = [row.name if len(row.name) <= 24 else f"…{row.name[-23:]}" for row in rows]
     body, x_axis, height = share_rows(names, 30, marks)
     for i, row in enumerate(rows):
         y = 6 + (i + 0.5) * 30
@@ -339,7 +339,7 @@ def latent_chart(latents: dict[str, Any], classes: Sequence[str]) -> Markup:
 
 
 def apart(
-    names: Sequence[str], places: Sequence[Point], height: float, letter: float = 9.5, row: float = 17
+    names: Sequence[str], places: Sequence[Point], height: float, letter: float = 11.0, row: float = 20
 ) -> list[Point]:
     """The places of names, moved up or down only as far as it takes that none covers another or leaves the chart."""
     xs, ys = [x for x, _ in places], [y for _, y in places]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import normatch
 from normatch.annotations import fits
 from normatch.config import Config, read_config, to_json
-from normatch.data import Corpus, Split, digest
+from normatch.data import Corpus, Split, digest, sources
 from normatch.data.split import files_of, how_to_test
 from normatch.errors import UserError, reason, resume_command
 from normatch.files import alone, checked, naming, read_json, read_object, read_sealed, write_json, write_sealed
@@ -40,7 +40,12 @@ class Moved(NamedTuple):
     data_root: Path | None = None
 
     def applied_to(self, config: Config) -> Config:
-        """The config with these places instead of its own."""
+        """The config with these places instead of its own; UserError if its data has no place."""
+        if self.data not in (None, config.data) and config.data in sources:
+            raise UserError(
+                f"data is {self.data!r}, but the run was trained on the data set {config.data}, which does not move: "
+                "leave out --data"
+            )
         return config.replace(**self._given())
 
     def flags(self) -> list[str]:
