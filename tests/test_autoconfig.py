@@ -178,7 +178,7 @@ def test_a_run_to_start_from_says_what_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"image_size": 32}, "nothing is frozen first: image_size is below 64"),
+        ({"image_size": 32}, "nothing is frozen first: --image-size is below 64"),
         ({"backbone": "hog"}, "nothing is frozen first: backbone is 'hog' without --freeze"),
         ({"data": "digits"}, "data is 'digits', not your own: leave it out"),
         ({"start": Path("runs/old")}, "start is runs/old: leave it out"),

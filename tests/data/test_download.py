@@ -215,7 +215,7 @@ def test_one_at_a_time(server: Server, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("add")
 def test_nothing_to_download_and_nowhere_to_put_it(tmp_path: Path) -> None:
     assert get("digits", tmp_path) == ()
-    assert "see https://github.com/ahmetius/LP-DeepSSL" in complaint(tmp_path, "mini-imagenet")
+    assert "as https://github.com/ahmetius/LP-DeepSSL says" in complaint(tmp_path, "mini-imagenet")
     (tmp_path / "file").write_text("")
     assert "cannot make the folder" in complaint(tmp_path / "file")
 
