@@ -152,14 +152,12 @@ def _message(frame: str) -> str:
     if unknown := re.match(r"Unrecognized options: (.*)", paragraphs[0]):
         given = unknown[1].split(", ")
         if (flag := next((word for word in given if word.startswith("-")), None)) is None:
-            switch = (
-                ": a switch is --NAME or --no-NAME, without a value" if given[0].lower() in ("true", "false") else ""
-            )
-            return f"{given[0]!r} belongs to no option{switch}"
+            return _stray(given[0])
         meant = re.search(r"Perhaps you meant: (--[\w.-]+)", " ".join(paragraphs))
         # The parser proposes any flag of the same group.
-        last = [word.rpartition(".")[2] for word in (flag, meant[1] if meant else "")]
-        return f"unknown option {flag}" + (f" (did you mean {meant[1]}?)" if meant and _similar(*last) else "")
+        word, proposed = (name.rpartition(".")[2] for name in (flag, meant[1] if meant else ""))
+        similar = meant and difflib.get_close_matches(word, [proposed])
+        return f"unknown option {flag}{f' (did you mean {meant[1]}?)' if meant and similar else ''}"
     return paragraphs[0].rstrip(".")
 
 
@@ -167,10 +165,6 @@ def _stray(word: str) -> str:
     """What is said of a word that no option takes."""
     switch = ": a switch is --NAME or --no-NAME, without a value" if word.lower() in ("true", "false") else ""
     return f"{word!r} belongs to no option{switch}"
-
-
-def _similar(word: str, other: str) -> bool:
-    return bool(difflib.get_close_matches(word, [other]))
 
 
 def _verb(function: Callable[..., None]) -> Callable[[list[str]], None]:
