@@ -71,7 +71,7 @@ def test_strong_views_learn_the_target_that_the_setting_names(
 def test_the_loss_of_several_strong_views_is_their_mean() -> None:
     torch.manual_seed(0)
     method = make_method("fixmatch", threshold=0.375).eval()
-    method.views = ViewsWanted(unlabelled=("strong", "weak", "strong"))
+    method.views = ViewsWanted(unlabelled=("strong", "weak", "crop"))
     batch = make_batch(method)
     first, weak, second = (method.model(images).softmax(1) for images in batch.unlabelled)
     weight, label = (weak.amax(1) >= 0.375).float(), weak.argmax(1)
