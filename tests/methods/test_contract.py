@@ -1,6 +1,7 @@
 """Every method, through the same questions, on images and on feature vectors."""
 
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from normatch.config import Config
 from normatch.data import Corpus, Dataset
 from normatch.methods import Batch, Embedding, Method, Outcome, methods
 from normatch.methods.parts.groups import OptimConfig
+from normatch.methods.parts.weak_to_strong import Features
 from normatch.training import train
 from normatch.training.metrics import Record
 from normatch.training.optim import Optimisers
@@ -61,6 +63,8 @@ VARIANTS: list[tuple[str, dict[str, object]]] = [
 ]
 STILL: dict[str, set[str]] = {}
 """Parameters that need not move in the first steps, by method."""
+OUTSIDE = {"normatch": {"auxiliary", "density"}, "flowgmm": {"labelled", "density", "consistency"}}
+"""Losses of a flow, which stop before the backbone."""
 
 each = pytest.mark.parametrize("name", NAMES)
 each_shape = pytest.mark.parametrize("shape", [(1, 8, 8), VECTORS], ids=["images", "vectors"])
@@ -121,6 +125,31 @@ def test_every_parameter_moves(name: str, choices: dict[str, object]) -> None:
     still = {where for where, p in trained.items() if torch.equal(p, before[where])}
     assert still <= STILL.get(name, set())
     assert all(p.isfinite().all() for p in trained.values())
+
+
+@each
+def test_losses_reach_the_backbone_through_what_learns_alone(name: str) -> None:
+    """Pseudo-labels are constants: where there are strong views, weak ones get no gradient."""
+    torch.manual_seed(0)
+    passed = {f.name: 0.0 for f in fields(methods.get(name).Settings) if f.name.endswith("threshold")}
+    method: Any = make_method(name, shape=VECTORS, **passed).train()
+    begin_epoch(method)
+    weak: list[Tensor] = []
+    if "strong" in method.views.unlabelled:
+        embed = method.embed
+
+        def spied(batch: Batch) -> Features:
+            z: Features = embed(batch)
+            weak.extend(view for view in z.weak if view.requires_grad)
+            return z
+
+        method.embed = spied
+    backbone, losses = list(method.model.backbone.parameters()), method(make_batch(method)).losses
+    for what, loss in losses.items():
+        to_weak = torch.autograd.grad(loss, weak, retain_graph=True, allow_unused=True) if weak else ()
+        assert not any(g is not None and g.any() for g in to_weak), what
+        reached = torch.autograd.grad(loss, backbone, retain_graph=True, allow_unused=True)
+        assert any(g is not None for g in reached) == (what not in OUTSIDE.get(name, ())), what
 
 
 class Look(NamedTuple):

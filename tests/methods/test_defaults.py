@@ -74,6 +74,32 @@ PUBLISHED: dict[str, dict[str, object]] = {
 }
 
 
+VIEWS = {
+    "adamatch": ("weak strong", "weak strong"),
+    "comatch": ("weak", "weak strong strong"),
+    "crepe": ("weak", "weak"),
+    "flowgmm": ("weak", "weak weak"),
+    "label-propagation": ("weak", "weak"),
+    "laplacenet": ("weak weak weak", "strong strong strong"),
+    "mean-teacher": ("weak weak", "weak weak"),
+    "mixmatch": ("weak", "weak weak"),
+    "pi-model": ("weak weak", "weak weak"),
+    "plcb": ("weak", "weak"),
+    "pseudo-label": ("weak", "weak"),
+    "remixmatch": ("strong", "weak strong rotated"),
+    "simple": ("weak", "weak weak strong"),
+    "supervised": ("weak", ""),
+    "vat": ("weak", "weak"),
+}
+"""Of labelled and unlabelled images, where they are not weak ones, and weak and strong ones."""
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_views_are_those_of_the_paper(name: str) -> None:
+    views = make_method(name).views
+    assert (" ".join(views.labelled), " ".join(views.unlabelled)) == VIEWS.get(name, ("weak", "weak strong"))
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_defaults_are_the_published_numbers(name: str) -> None:
     settings = methods.get(name).Settings()

@@ -23,6 +23,7 @@ def test_losses_of_a_flow_on_the_input_itself() -> None:
         joint + det[:, None] for joint, det in (numpy_log_joint(flow, x) for x in (labelled, first, second))
     )
     assert method.settings.label_weight == 3.0
+    assert not any(p.requires_grad for p in flow.mixture.parameters()), "means, variances and class weights stay"
     outcome = method(batch)
     label = l_u.argmax(1)
     expected = {
@@ -33,6 +34,17 @@ def test_losses_of_a_flow_on_the_input_itself() -> None:
     assert {name: loss.item() for name, loss in outcome.losses.items()} == pytest.approx(expected, rel=1e-4)
     assert outcome.pseudo is not None
     assert outcome.pseudo.label.tolist() == label.tolist()
+
+
+def test_pixels_get_uniform_noise_around_their_levels() -> None:
+    method = make_method("flowgmm", backbone="identity", noise=16.0)
+    batch, seen = make_batch(method), []
+    method.model.normalise.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    method(batch)
+    noise = seen[0] - torch.cat([*batch.labelled, *batch.unlabelled])
+    assert -8 <= noise.min() < -7.9
+    assert 7.9 < noise.max() <= 8
+    assert noise.std().item() == pytest.approx(16 / 12**0.5, rel=0.05)
 
 
 def test_a_learned_backbone_gets_gradients_of_the_posterior_alone() -> None:

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from normatch.errors import UserError
 from normatch.methods import Embedding, methods
 from normatch.methods.laplacenet import LaplaceNet, smoothly_aligned
 from normatch.methods.parts.graph_labels import GraphLabels
+from normatch.methods.parts.one_laplacian import minimise_energy
 from tests.conftest import make_batch, make_method
 
 LABELS = torch.arange(6) % 3
@@ -50,22 +52,45 @@ def test_clusters_are_found_and_the_first_epoch_is_supervised(name: str) -> None
     assert method(make_batch(method)).losses["unlabelled"] > 0
 
 
-def test_label_propagation() -> None:
-    method = begun("label-propagation", neighbours=4).eval()
-    found, _ = clusters()
-    z = torch.cat([found.labelled, found.unlabelled]).double().numpy()
+SOURCES = np.concatenate([np.eye(3)[LABELS], np.zeros((30, 3))])
+
+
+def graph_of_four(power: int) -> NDArray[np.float64]:
+    """A_ij = cos(z_i, z_j)^power for the four nearest neighbours j of each image i."""
+    z = torch.cat([clusters()[0].labelled, clusters()[0].unlabelled]).double().numpy()
     unit = z / np.linalg.norm(z, axis=1, keepdims=True)
     cosines = unit @ unit.T - 3 * np.eye(36)
     a = np.zeros((36, 36))
     for i, row in enumerate(cosines):
         nearest = np.argsort(-row)[:4]
-        a[i, nearest] = np.maximum(row[nearest], 0) ** 3
-    w = a + a.T
+        a[i, nearest] = np.maximum(row[nearest], 0) ** power
+    return a
+
+
+def spread(w: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(36, 3) probabilities, from the linear system."""
     s = w / np.sqrt(w.sum(1) * w.sum(1)[:, None])
-    y = np.zeros((36, 3))
-    y[np.arange(6), LABELS] = 1
-    solved = np.linalg.solve(np.eye(36) - 0.99 * s, y)[6:]
-    p = solved / solved.sum(1, keepdims=True)
+    solved: NDArray[np.float64] = np.linalg.solve(np.eye(36) - 0.99 * s, SOURCES)
+    solved /= solved.sum(1, keepdims=True)
+    return solved
+
+
+def test_graphs_of_laplacenet_and_crepe() -> None:
+    """What is their own beside label propagation's graph, with the parts that have tests of their own."""
+    prior = np.array([0.3, 0.5, 0.2], dtype=np.float32)
+    w = np.maximum(graph_of_four(1), graph_of_four(1).T)
+    expected = smoothly_aligned(spread(w)[6:], prior)
+    np.testing.assert_allclose(begun("laplacenet", neighbours=4).spread_labels, expected, atol=1e-3)
+    w = graph_of_four(3) + graph_of_four(3).T
+    v = minimise_energy(csr_array(w.astype(np.float32)), SOURCES, spread(w).astype(np.float32), prior)[6:]
+    expected = np.maximum(2 * v + 1, 0)
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(begun("crepe", neighbours=4).spread_labels, expected, atol=1e-2)
+
+
+def test_label_propagation() -> None:
+    method = begun("label-propagation", neighbours=4).eval()
+    p = spread(graph_of_four(3) + graph_of_four(3).T)[6:]
     omega = 1 + (p * np.log(p)).sum(1) / np.log(3)
     counts = np.bincount(np.concatenate([LABELS, p.argmax(1)]))
     zeta = 36 / (3 * counts)

@@ -89,6 +89,7 @@ def test_comatch_equals_numpy_in_its_second_step() -> None:
     keys, values = np.concatenate([embed[0], of_labelled]), np.concatenate([p, np.eye(3)[batch.labels]])
     q = 0.9 * p + 0.1 * softmax(embed[0] @ keys.T / 0.2, 1) @ values
     np.testing.assert_allclose(second.pseudo.confidence.numpy(), q.max(1), rtol=1e-4)
+    np.testing.assert_allclose(method.queue.values[20:34], p, rtol=1e-4)  # those of the head are remembered
     used = q.max(1) >= 0.6
     expected = (used * -(q * np.log(p_strong)).sum(1)).mean()
     assert second.losses["unlabelled"].item() == pytest.approx(expected, rel=1e-4)

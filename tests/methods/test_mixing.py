@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.special import log_softmax, rel_entr, softmax
+from scipy.special import log_softmax, softmax
 
 from normatch.errors import UserError
 from normatch.methods import Batch
@@ -15,9 +15,10 @@ from normatch.methods.parts.mixing import Beta, Mixing, MixSettings, mixup
 from normatch.methods.parts.pseudo_labels import Alignment
 from normatch.methods.parts.weak_to_strong import Pass
 from normatch.methods.plcb import PLCB
-from tests.conftest import logits_of, make_batch, make_method
+from tests.conftest import logits_of, make_batch, make_method, same_with_gradients
 
 Floats = NDArray[np.float64]
+PRIOR = (0.3, 0.5, 0.2)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.75, 4.0])
@@ -65,6 +66,8 @@ def mixed_by(name: str, known: int = 30, **choices: object) -> tuple[Any, Batch,
     torch.manual_seed(0)
     method = make_method(name, **choices).eval()
     assert isinstance(method, Mixing)
+    with torch.no_grad():  # predictions for random images that differ visibly
+        method.model.get_parameter("head.weight").mul_(50)
     if isinstance(method, PLCB):
         method.known[:known] = torch.rand(30, 3).softmax(1)[:known]
     batch, seen, mix = make_batch(method), [], method.mix
@@ -103,23 +106,25 @@ def test_mixmatch() -> None:
 
 
 def test_remixmatch() -> None:
-    method, batch, now, x, y = mixed_by("remixmatch")
+    method, batch, now, x, y = mixed_by("remixmatch", consensus="nfc", means="normal", ramp=1.0)
     weak, strong, rotated = batch.unlabelled
     p = softmax(logits_of(method.model, weak), 1)
-    aligned = p / p.mean(0) / (p / p.mean(0)).sum(1, keepdims=True)
+    ratio = p * PRIOR / p.mean(0)
+    aligned = ratio / ratio.sum(1, keepdims=True)
     np.testing.assert_allclose(now.target.numpy(), sharpened(aligned), rtol=1e-4)
     assert x.shape == (6 + 2 * 14, 1, 8, 8)
-    logits, losses = logits_of(method.model, x), method.outcome.losses
+    logits, losses, weight = logits_of(method.model, x), method.outcome.losses, now.weight.double().numpy()
+    assert 0 < weight.min() < weight.max() == 1, "by consensus"
     with torch.no_grad():
         turned = method.rotation(method.model.features(rotated)).double().numpy()
     turns = torch.eye(4)[torch.arange(14) % 4]
     expected = {
         "labelled": entropies(logits[:6], y[:6]).mean(),
-        "unlabelled": 1.5 * entropies(logits[6:], y[6:]).mean(),
-        "anchored": 0.5 * entropies(logits_of(method.model, strong), now.target).mean(),
+        "unlabelled": 0.5 * 1.5 * (np.tile(weight, 2) * entropies(logits[6:], y[6:])).mean(),  # step 50 of 100
+        "anchored": 0.5 * 0.5 * (weight * entropies(logits_of(method.model, strong), now.target)).mean(),
         "rotation": 0.5 * entropies(turned, turns).mean(),
     }
-    assert {name: loss.item() for name, loss in losses.items()} == pytest.approx(expected, rel=1e-4)
+    assert {name: losses[name].item() for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
 def test_remixmatch_aligns_to_the_shares_of_the_labels() -> None:
@@ -127,7 +132,7 @@ def test_remixmatch_aligns_to_the_shares_of_the_labels() -> None:
     assert isinstance(align, Alignment)
     assert align.queue.shape == (128, 3)
     assert align.target is not None
-    assert align.target.tolist() == pytest.approx([1 / 3] * 3)
+    assert align.target.tolist() == pytest.approx(PRIOR)
     q = np.array([0.5, 0.3, 0.2])
     p = np.random.default_rng(0).dirichlet(np.ones(3), 8)
     expected = p * q / p.mean(0)
@@ -141,32 +146,23 @@ def test_vectors_have_no_rotations() -> None:
     assert set(method(make_batch(method)).losses) == {"labelled", "unlabelled", "anchored"}
 
 
-def test_plcb() -> None:
-    method, _, now, x, y = mixed_by("plcb")
+@pytest.mark.parametrize("known", [3, 30])
+def test_plcb(known: int) -> None:
+    """Images without a pseudo-label are no part of the means, nor of the mean prediction."""
+    method, _, now, x, y = mixed_by("plcb", known=known)
     torch.testing.assert_close(now.target, method.known[:14])
-    logits, losses = logits_of(method.model, x), method.outcome.losses
-    p = softmax(logits, 1)
+    n = 6 + min(known, 14)
+    p, y, prior = method.model(x)[:n].softmax(1), y[:n], torch.tensor(PRIOR)
+    entropy = -(y * p.log()).sum(1)
     expected = {
-        "labelled": entropies(logits, y)[:6].sum() / 20,
-        "unlabelled": entropies(logits, y)[6:].sum() / 20,
-        "balance": 0.8 * rel_entr(np.full(3, 1 / 3), p.mean(0)).sum(),
-        "entropy": 0.4 * -(p * np.log(p)).sum(1).mean(),
+        "labelled": entropy[:6].sum() / n,
+        "unlabelled": entropy[6:].sum() / n,
+        "balance": 0.8 * (prior * (prior / p.mean(0)).log()).sum(),
+        "entropy": -0.4 * (p * p.log()).sum(1).mean(),
     }
-    assert {name: loss.item() for name, loss in losses.items()} == pytest.approx(expected, rel=1e-4)
-
-
-def test_plcb_leaves_out_images_without_a_pseudo_label() -> None:
-    """They are no part of the means, nor of the mean prediction."""
-    method, _, _, x, y = mixed_by("plcb", known=3)
-    logits, y = logits_of(method.model, x)[:9], y[:9]
-    p = softmax(logits, 1)
-    expected = {
-        "labelled": entropies(logits, y)[:6].sum() / 9,
-        "unlabelled": entropies(logits, y)[6:].sum() / 9,
-        "balance": 0.8 * rel_entr(np.full(3, 1 / 3), p.mean(0)).sum(),
-        "entropy": 0.4 * -(p * np.log(p)).sum(1).mean(),
-    }
-    assert {name: loss.item() for name, loss in method.outcome.losses.items()} == pytest.approx(expected, rel=1e-4)
+    assert method.outcome.losses.keys() == expected.keys()
+    for name, loss in method.outcome.losses.items():
+        same_with_gradients(method, loss, expected[name])
 
 
 def test_pseudo_labels_are_renewed_after_each_epoch() -> None:

@@ -1,5 +1,7 @@
 """Which pseudo-labels count: the thresholds and weights of six methods, batch after batch, against NumPy."""
 
+import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from normatch.errors import UserError
 from normatch.methods import Batch, Method, methods
 from normatch.methods.adamatch import AdaMatchSettings
-from normatch.methods.parts.pseudo_labels import sharpen, targets
+from normatch.methods.parts.pseudo_labels import consensus_weights, sharpen, targets
 from normatch.methods.parts.weak_to_strong import Pass, WeakToStrong
 from tests.conftest import make_batch, make_method
 
@@ -141,10 +143,11 @@ def test_adsh_passes_the_same_share_of_each_class() -> None:
         kept |= {at: (row.max(), int(row.argmax())) for at, row in zip(batch.positions.tolist(), p, strict=True)}
     method.begin_epoch(1, embed)
     of_class = [sorted((c for c, label in kept.values() if label == k), reverse=True) for k in range(3)]
-    share = sum(c >= 0.8 for c in of_class[0]) / len(of_class[0])
+    share = sum(c >= 0.8 for c in of_class[1]) / len(of_class[1])  # of the class with the most labels
     assert 0.5 < share < 1
-    expected = [0.8] + [of_class[k][max(int(share * len(of_class[k])) - 1, 0)] for k in (1, 2)]
+    expected = [0.8 if k == 1 else of_class[k][max(int(share * len(of_class[k])) - 1, 0)] for k in range(3)]
     assert method.thresholds.tolist() == pytest.approx(expected)
+    assert method.weigh(tensor, batch).tolist() == (p.max(1) >= method.thresholds.numpy()[p.argmax(1)]).tolist()
 
 
 def test_adamatch_equals_numpy() -> None:
@@ -190,20 +193,31 @@ def test_adamatch_interpolates_between_the_logits_of_two_passes() -> None:
             torch.testing.assert_close(value, other.model.get_buffer(name))
 
 
-@pytest.mark.parametrize("name", ["fixmatch", "flexmatch", "freematch", "softmatch", "dash"])
+@pytest.mark.parametrize("name", ["fixmatch", "flexmatch", "freematch", "softmatch", "uda", "dash"])
 def test_consensus_is_one_flag(name: str) -> None:
-    """Off it changes no bit; on it multiplies the method's own weights, and comes with the flow's losses."""
-    plain, off, on = made(name), made(name, consensus="none"), made(name, consensus="nfc", means="normal")
+    """Off there is no trace of it; on it multiplies the method's own weights, and comes with the flow's losses."""
+    plain, on = made(name).eval(), made(name, consensus="nfc", means="normal").eval()
+    assert plain.consensus is None
+    assert not list(plain.model.auxiliary.parameters())
     on.model.backbone.load_state_dict(plain.model.backbone.state_dict())
     on.model.head.load_state_dict(plain.model.head.state_dict())
-    outcomes = [method(make_batch(method, step=0 if name == "dash" else 50)) for method in (plain, off, on)]
-    assert [loss.item() for loss in outcomes[0].losses.values()] == [
-        loss.item() for loss in outcomes[1].losses.values()
-    ]
-    assert set(outcomes[2].losses) - set(outcomes[0].losses) == {"auxiliary", "density"}
-    assert outcomes[2].pseudo.auxiliary is not None
-    assert (outcomes[2].pseudo.weight <= outcomes[0].pseudo.weight + 1e-6).all()
-    assert outcomes[2].losses["labelled"].item() == outcomes[0].losses["labelled"].item()
+    batch = make_batch(plain)
+    head, flow, _ = on.model.outputs(batch.unlabelled[0])
+    tau, agree = consensus_weights(head, [flow])
+    assert agree.unique().tolist() == [False, True]
+    least = head.detach().amax(1).kthvalue(3).values.item()  # two do not reach it
+    for method in (plain, on):
+        if name in ("fixmatch", "uda"):
+            method.settings = dataclasses.replace(method.settings, threshold=least)
+        if name == "dash":
+            method.threshold = lambda step: torch.tensor(-math.log(least) + 1e-6)
+    before, after = (method(batch) for method in (plain, on))
+    torch.testing.assert_close(after.pseudo.weight, before.pseudo.weight * tau)
+    assert after.pseudo.trusted.tolist() == (before.pseudo.trusted & agree).tolist()
+    assert after.pseudo.trusted.any()
+    torch.testing.assert_close(after.pseudo.auxiliary, flow.amax(1))
+    assert set(after.losses) - set(before.losses) == {"auxiliary", "density"}
+    assert after.losses["labelled"].item() == before.losses["labelled"].item()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from normatch.errors import UserError
-from normatch.methods import Task
+from normatch.methods import Task, ViewsWanted
 from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.weak_to_strong import WeakToStrong
 from normatch.nets.model import Model
@@ -66,6 +66,17 @@ def test_strong_views_learn_the_target_that_the_setting_names(
     assert len(weight.unique()) > 1
     expected = (weight * -(target * strong.log()).sum(1)).mean()
     assert outcome.losses["unlabelled"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_the_loss_of_several_strong_views_is_their_mean() -> None:
+    torch.manual_seed(0)
+    method = make_method("fixmatch", threshold=0.375).eval()
+    method.views = ViewsWanted(unlabelled=("strong", "weak", "crop"))
+    batch = make_batch(method)
+    first, weak, second = (method.model(images).softmax(1) for images in batch.unlabelled)
+    weight, label = (weak.amax(1) >= 0.375).float(), weak.argmax(1)
+    expected = [(weight * -p.log()[torch.arange(14), label]).mean() for p in (first, second)]
+    torch.testing.assert_close(method(batch).losses["unlabelled"], sum(expected) / 2)
 
 
 def test_what_a_method_cannot_do_is_refused() -> None:

@@ -11,13 +11,15 @@ from normatch.methods.base import (
     ViewsWanted,
     methods,
 )
-from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
 
 __all__ = [
     "Batch",
     "Embedding",
+    "Features",
     "Method",
     "Outcome",
+    "Pass",
     "PseudoLabels",
     "Settings",
     "Task",

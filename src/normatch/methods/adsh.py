@@ -8,24 +8,21 @@ import torch
 from torch import Tensor
 
 from normatch.methods.base import Batch, Embedding, Settings, Task, methods
+from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.parts.memory import remember
 from normatch.methods.parts.pseudo_labels import threshold_weights
-from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import WeakToStrong
 from normatch.nets.model import Model
 
 __all__ = ["Adsh", "AdshSettings"]
 
 
 @dataclass(frozen=True)
-class AdshSettings(WeakToStrongSettings):
+class AdshSettings(FixMatchSettings):
     """The settings of Adsh."""
 
     threshold: float = 0.95
     """τ_1, the threshold of the class with the most labels."""
-
-    def check(self) -> None:
-        super().check()
-        self.must_be_probability("threshold")
 
 
 @methods.named("adsh")

@@ -8,25 +8,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normatch.methods.base import Batch, Settings, Task, ViewsWanted, methods
+from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.memory import Queue
-from normatch.methods.parts.pseudo_labels import threshold_weights
 from normatch.methods.parts.similarity import Projection, log_similarities, product, similarity_loss
-from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import Features, Pass, in_one_pass
 from normatch.nets.model import Model
 
 __all__ = ["CoMatch", "CoMatchSettings", "pseudo_label_graph"]
 
 
 @dataclass(frozen=True)
-class CoMatchSettings(WeakToStrongSettings):
+class CoMatchSettings(FixMatchSettings):
     """The settings of CoMatch."""
 
     pseudo_label: Literal["soft", "onehot", "sharpened"] = "soft"
     """The target of the strong view."""
     alignment: bool = True
     """Distribution alignment of the pseudo-labels."""
-    threshold: float = 0.95
-    """τ, the least probability at which a pseudo-label is used."""
     smoothing: float = 0.9
     """α, the share of the head's prediction in a pseudo-label; the rest is the memory's."""
     memory: int = 2560
@@ -42,13 +40,13 @@ class CoMatchSettings(WeakToStrongSettings):
 
     def check(self) -> None:
         super().check()
-        self.must_be_probability("threshold", "smoothing", "similarity")
+        self.must_be_probability("smoothing", "similarity")
         self.must_be_positive("memory", "contrast", "dim")
         self.must_not_be_negative("contrast_weight")
 
 
 @methods.named("comatch")
-class CoMatch(WeakToStrong):
+class CoMatch(FixMatch):
     """Class probabilities and embeddings that train each other.
 
     L = L_x + 1/μB Σ 1[max q ≥ τ] · H(q, p(strong)) + λ_ctr / μB Σ_b H(ŵ^q_b, ŵ^z_b).
@@ -75,21 +73,18 @@ class CoMatch(WeakToStrong):
     @torch.no_grad()
     def predict(self, z: Features, batch: Batch) -> Tensor:
         p = super().predict(z, batch)
-        weak, labelled = self.projection(torch.cat([z.weak[0], z.labelled])).split([len(p), len(batch.labels)])
+        weak, labelled = in_one_pass(self.projection, [z.weak[0], z.labelled])
         remembered = self.queue.attend(weak, self.settings.contrast)
         q = torch.where(self.queue.seen > 0, torch.lerp(remembered, p, self.settings.smoothing), p)
         truth = F.one_hot(batch.labels, p.shape[1]).to(p.dtype)
         self.queue.push(torch.cat([weak, labelled]), torch.cat([p, truth]))
         return q
 
-    def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        return threshold_weights(p, self.settings.threshold)
-
     def losses(self, now: Pass) -> dict[str, Tensor]:
         return super().losses(now._replace(logits_strong=now.logits_strong[:1]))
 
     def extra_losses(self, now: Pass) -> dict[str, Tensor]:
-        first, second = self.projection(torch.cat(now.z.strong)).chunk(2)
+        first, second = in_one_pass(self.projection, now.z.strong)
         graph = pseudo_label_graph(now.p, self.settings.similarity)
         loss = similarity_loss(log_similarities(first, second, self.settings.contrast), graph)
         return {"contrast": self.settings.contrast_weight * loss}

@@ -46,7 +46,7 @@ class CREPE(GraphLabels):
 
     def spread(self, z: Tensor, sources: Floats) -> Floats:
         graph = knn_graph(z, self.settings.neighbours, self.settings.power)
-        quadratic = np.maximum(propagate(graph, sources, self.settings.alpha), 0)
+        quadratic = propagate(graph, sources, self.settings.alpha)
         classes, shares = self.task.classes, np.array(self.task.prior, dtype=np.float32)
         v = minimise_energy(graph, sources, row_shares(quadratic), shares)
         return np.maximum((classes - 1) * v + 1, 0)  # 0 for all classes becomes equal scores, a label's margins one-hot

@@ -17,7 +17,7 @@ class FixMatchSettings(WeakToStrongSettings):
     """The settings of FixMatch."""
 
     threshold: float = 0.95
-    """Least probability at which a pseudo-label is used."""
+    """τ, the least probability at which a pseudo-label is used."""
 
     def check(self) -> None:
         super().check()
@@ -28,7 +28,7 @@ class FixMatchSettings(WeakToStrongSettings):
 class FixMatch(WeakToStrong):
     """Where the weak view's p is confident, the strong view learns its one-hot label ŷ.
 
-    L = L_x + 1/μB Σ 1[max p(weak) ≥ threshold] · H(ŷ, p(strong))
+    L = L_x + 1/μB Σ 1[max p(weak) ≥ τ] · H(ŷ, p(strong))
     """
 
     summary: ClassVar[str] = "confident weak predictions teach strong views"

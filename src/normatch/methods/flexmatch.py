@@ -7,24 +7,21 @@ import torch
 from torch import Tensor
 
 from normatch.methods.base import Batch, Settings, Task, methods
+from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.parts.memory import remember
 from normatch.methods.parts.pseudo_labels import threshold_weights
-from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import WeakToStrong
 from normatch.nets.model import Model
 
 __all__ = ["FlexMatch", "FlexMatchSettings"]
 
 
 @dataclass(frozen=True)
-class FlexMatchSettings(WeakToStrongSettings):
+class FlexMatchSettings(FixMatchSettings):
     """The settings of FlexMatch."""
 
     threshold: float = 0.95
     """τ, the threshold of the class that is learnt best."""
-
-    def check(self) -> None:
-        super().check()
-        self.must_be_probability("threshold")
 
 
 @methods.named("flexmatch")

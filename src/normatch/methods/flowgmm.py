@@ -49,7 +49,8 @@ class FlowGMM(Method):
     The flow f maps each class to a Gaussian: log p(x, y) = log π_y N(f(x); μ_y, I) + log |det ∂f/∂x|. p(x) is its sum
     over the classes, log p its mean over labelled and unlabelled images, ŷ(u) the class of largest posterior. w = 1 is
     the likelihood of all that is known, as in the paper's equations; the published runs have 3. Means are drawn from
-    N(0, I) and stay, as do the variances and equal class weights. The flow, trained by AdamW, predicts.
+    N(0, I) and stay, as do the variances and equal class weights. The flow, trained by AdamW, predicts. The published
+    code takes density and consistency of the same views, labelled ones too.
 
     ``--backbone identity`` is the paper's model, a flow on the input itself: a pixel gets uniform noise of one grey
     level, else its density has no bound. Our couplings are fully connected; the paper's are convolutions in scales.

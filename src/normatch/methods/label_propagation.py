@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 
-from normatch.errors import UserError
 from normatch.methods.base import Settings, methods
 from normatch.methods.parts.graph import Floats, knn_graph, propagate
 from normatch.methods.parts.graph_labels import GraphLabels, GraphLabelsSettings
@@ -20,14 +18,10 @@ class LabelPropagationSettings(GraphLabelsSettings):
 
     power: float = 3.0
     """γ, the power of the cosines."""
-    alpha: float = 0.99
-    """α, the share of a label that is passed on to neighbours."""
 
     def check(self) -> None:
         super().check()
         self.must_be_positive("power")
-        if not 0 <= self.alpha < 1:
-            raise UserError(f"settings.alpha is {self.alpha}: give a number from 0 to below 1")
 
 
 @methods.named("label-propagation")
@@ -41,7 +35,8 @@ class LabelPropagation(GraphLabels):
 
     Departures: features are those of the averaged weights; one epoch of ``epoch`` steps on labels alone comes first
     where the published code trains to the end on them and starts again from these weights; labelled and unlabelled
-    images are averaged apart, since the paper's batches have equally many of both.
+    images are averaged apart, since the paper's batches have equally many of both. The published code also divides ω by
+    its maximum, and the labels Y of a class by their number.
     """
 
     summary: ClassVar[str] = "labels spread over a nearest-neighbour graph once an epoch"
@@ -50,4 +45,4 @@ class LabelPropagation(GraphLabels):
 
     def spread(self, z: Tensor, sources: Floats) -> Floats:
         graph = knn_graph(z, self.settings.neighbours, self.settings.power)
-        return np.maximum(propagate(graph, sources, self.settings.alpha), 0)
+        return propagate(graph, sources, self.settings.alpha)

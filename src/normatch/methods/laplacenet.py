@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normatch.errors import UserError
 from normatch.methods.base import Batch, Settings, Task, ViewsWanted, methods
 from normatch.methods.parts.graph import Floats, knn_graph, propagate, row_shares
 from normatch.methods.parts.graph_labels import GraphLabels, GraphLabelsSettings
@@ -26,8 +25,6 @@ ROUNDS, MOST = 100, 0.01
 class LaplaceNetSettings(GraphLabelsSettings):
     """The settings of LaplaceNet."""
 
-    alpha: float = 0.99
-    """α, the share of a label that is passed on to neighbours."""
     samples: int = 3
     """Views of each image in a step, over which the loss is averaged."""
     mixup: float = 1.0
@@ -35,8 +32,6 @@ class LaplaceNetSettings(GraphLabelsSettings):
 
     def check(self) -> None:
         super().check()
-        if not 0 <= self.alpha < 1:
-            raise UserError(f"settings.alpha is {self.alpha}: give a number from 0 to below 1")
         self.must_be_positive("samples", "mixup")
 
 
@@ -67,7 +62,7 @@ class LaplaceNet(GraphLabels):
 
     def spread(self, z: Tensor, sources: Floats) -> Floats:
         graph = knn_graph(z, self.settings.neighbours, 1.0, "max")
-        scores: Floats = np.maximum(propagate(graph, sources, self.settings.alpha), 0)
+        scores = propagate(graph, sources, self.settings.alpha)
         unlabelled = ~sources.any(1)
         scores[unlabelled] = smoothly_aligned(scores[unlabelled], np.array(self.task.prior, dtype=np.float32))
         return scores

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normatch.methods.base import Batch, Embedding, Settings, Task, ViewsWanted, methods
+from normatch.methods.parts.memory import remember
 from normatch.methods.parts.mixing import Mixing, MixSettings
 from normatch.methods.parts.pseudo_labels import pseudo_loss
 from normatch.methods.parts.weak_to_strong import Features, Pass
@@ -46,9 +47,9 @@ class PLCB(Mixing):
     stays the same during an epoch. Images that have none yet are left out: of the N samples, and of mixup. x' and y'
     are mixed by λ ~ Beta(α, α); p̄ is the mean prediction for all x', π the classes' shares among the labels.
 
-    The paper's π is uniform. Its published code has α = 1, one λ for a batch, where here each sample has its own, and,
-    on CIFAR, pseudo-labels of images without augmentation. Its labelled images are at least 16 of a batch of 100, here
-    1 in 1 + μ. w is 1 without consensus.
+    The paper's π is uniform. Each sample has its own λ here, and the larger share of its mixture; the published code
+    has one λ for a batch, α = 1 and, on CIFAR, pseudo-labels of images without augmentation. Its labelled images are at
+    least 16 of a batch of 100, here 1 in 1 + μ. w is 1 without consensus.
     """
 
     summary: ClassVar[str] = "soft pseudo-labels kept per image and renewed every epoch, with mixup"
@@ -79,7 +80,7 @@ class PLCB(Mixing):
     @torch.no_grad()
     def predict(self, z: Features, batch: Batch) -> Tensor:
         """The pseudo-labels (μB, K); the present predictions are kept for the next epoch."""
-        self.latest.index_copy_(0, batch.positions, super().predict(z, batch))
+        remember(self.latest, batch.positions, super().predict(z, batch))
         return self.known[batch.positions]
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:

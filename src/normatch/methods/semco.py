@@ -8,25 +8,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normatch.methods.base import Batch, Settings, Task, methods
+from normatch.methods.base import Settings, Task, methods
+from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.class_vectors import class_vectors, groups_of
-from normatch.methods.parts.pseudo_labels import pseudo_loss, threshold_weights
+from normatch.methods.parts.pseudo_labels import pseudo_loss
 from normatch.methods.parts.similarity import Projection, product
-from normatch.methods.parts.weak_to_strong import Pass, WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import Pass, in_one_pass
 from normatch.nets.model import Model
 
 __all__ = ["SemCo", "SemCoSettings"]
 
 
 @dataclass(frozen=True)
-class SemCoSettings(WeakToStrongSettings):
+class SemCoSettings(FixMatchSettings):
     """The settings of SemCo."""
 
     vectors: Path | None = None
     """An .npz with word vectors, for classes whose names the package does not know: words (n,), which may be whole
     names, and vectors (n, d)."""
-    threshold: float = 0.95
-    """τ, the least probability at which the softmax head's pseudo-label is used."""
     semantic_threshold: float = 0.7
     """τ_s, the least similarity at which the semantic head's is."""
     semantic_weight: float = 3.0
@@ -41,7 +40,7 @@ class SemCoSettings(WeakToStrongSettings):
 
     def check(self) -> None:
         super().check()
-        self.must_be_probability("threshold", "semantic_threshold")
+        self.must_be_probability("semantic_threshold")
         self.must_not_be_negative("semantic_weight", "group_distance")
 
 
@@ -57,7 +56,7 @@ class Guess(NamedTuple):
 
 
 @methods.named("semco")
-class SemCo(WeakToStrong):
+class SemCo(FixMatch):
     """A second head predicts the vector of the class's name; each head learns its own and the other's pseudo-labels.
 
     L = L_x + U(ŷ, w) + U(ŷ_s, w_s) + λ [L_s + S(ê, w_s) + S(v_ŷ, w)], where for the strong views
@@ -88,12 +87,8 @@ class SemCo(WeakToStrong):
         self.register_buffer("membership", groups_of(vectors, settings.group_distance))
         self.semantic = Projection(model.backbone.features, vectors.shape[1], hidden=2048)
 
-    def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        return threshold_weights(p, self.settings.threshold)
-
     def extra_losses(self, now: Pass) -> dict[str, Tensor]:
-        views = now.z.labelled, now.z.strong[0]
-        labelled, strong = self.semantic(torch.cat(views)).split([len(view) for view in views])
+        labelled, strong = in_one_pass(self.semantic, [now.z.labelled, now.z.strong[0]])
         guess, settings = self.guess(self.semantic(now.z.weak[0])), self.settings
         own = _distance(strong, guess.vector, guess.weight)
         others = _distance(strong, self.vectors[now.p.argmax(1)], now.weight)

@@ -8,25 +8,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normatch.methods.base import Batch, Settings, Task, methods
+from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.memory import remember
-from normatch.methods.parts.pseudo_labels import Alignment, threshold_weights
+from normatch.methods.parts.pseudo_labels import Alignment
 from normatch.methods.parts.similarity import Projection, log_similarities, product, similarity_loss
-from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import Features, Pass
 from normatch.nets.model import Model
 
 __all__ = ["SimMatch", "SimMatchSettings"]
 
 
 @dataclass(frozen=True)
-class SimMatchSettings(WeakToStrongSettings):
+class SimMatchSettings(FixMatchSettings):
     """The settings of SimMatch."""
 
     pseudo_label: Literal["soft", "onehot", "sharpened"] = "soft"
     """The target of the strong view."""
     alignment: bool = True
     """Distribution alignment of the pseudo-labels, over 256 batches as in the published code."""
-    threshold: float = 0.95
-    """τ, the least probability at which a pseudo-label is used."""
     smoothing: float = 0.9
     """α, the share of the head's prediction in a pseudo-label; the rest is that of similar labelled images."""
     contrast: float = 0.1
@@ -43,13 +42,13 @@ class SimMatchSettings(WeakToStrongSettings):
 
     def check(self) -> None:
         super().check()
-        self.must_be_probability("threshold", "smoothing", "memory")
+        self.must_be_probability("smoothing", "memory")
         self.must_be_positive("contrast", "dim", "smoothing")
         self.must_not_be_negative("instance_weight")
 
 
 @methods.named("simmatch")
-class SimMatch(WeakToStrong):
+class SimMatch(FixMatch):
     """Two similarities of an unlabelled image, to classes and to labelled images, that correct each other.
 
     L = L_x + 1/μB Σ 1[max p̂ ≥ τ] · H(p̂, p(strong)) + λ_in / μB Σ H(q̂, q(strong)).
@@ -61,7 +60,7 @@ class SimMatch(WeakToStrong):
     - unfolding: q̂_i ∝ q_i p_{y_i}.
 
     A labelled image that has not been seen yet is left out. The bank takes the labelled batch in before it is used; the
-    paper does so after.
+    paper does so after, and its code uses the bank from the second epoch on.
     """
 
     summary: ClassVar[str] = "similarities to classes and to labelled images"
@@ -104,9 +103,6 @@ class SimMatch(WeakToStrong):
     def weak_logits(self, z: Features, batch: Batch) -> Tensor:
         logits: Tensor = self.guide(batch)[0].head(z.weak[0])
         return logits
-
-    def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        return threshold_weights(p, self.settings.threshold)
 
     def extra_losses(self, now: Pass) -> dict[str, Tensor]:
         settings, truth = self.settings, self.truth()

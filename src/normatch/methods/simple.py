@@ -11,7 +11,7 @@ from normatch.methods.fixmatch import FixMatch, FixMatchSettings
 from normatch.methods.parts.consistency import squared_error
 from normatch.methods.parts.pseudo_labels import labelled_loss
 from normatch.methods.parts.ramps import linear_ramp
-from normatch.methods.parts.weak_to_strong import Features, Pass
+from normatch.methods.parts.weak_to_strong import Features, Pass, in_one_pass
 
 __all__ = ["SimPLE", "SimPLESettings", "pair_loss"]
 
@@ -45,7 +45,8 @@ class SimPLE(FixMatch):
 
     The guess q is the mean prediction of the averaged model for two weak views, sharpened; w_i = 1 if its largest
     probability reaches τ_c. s(a, b) = Σ_k √(a_k b_k) is the Bhattacharyya coefficient, and φ(s) is s above τ_s, else 0:
-    confident guesses also teach the strong views of all images whose guesses are similar. n = μB.
+    confident guesses also teach the strong views of all images whose guesses are similar. n = μB. The pair loss is that
+    of the published code; in the paper its w_i is the largest probability where that reaches τ_c.
 
     The paper has 7 strong views of as many unlabelled images as labelled ones; here one view of μ times as many. Its
     runs have 4,000 labels and full weights from the first step; with few labels and steps the guesses can collapse:
@@ -61,8 +62,7 @@ class SimPLE(FixMatch):
         """Without consensus the student does not need the weak views: the teacher guesses."""
         if self.consensus is not None:
             return super().embed(batch)
-        views = (batch.labelled[0], batch.unlabelled[2])
-        labelled, strong = self.model.features(torch.cat(views)).split([len(view) for view in views])
+        labelled, strong = in_one_pass(self.model.features, [batch.labelled[0], batch.unlabelled[2]])
         return Features(labelled, (), (strong,))
 
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:

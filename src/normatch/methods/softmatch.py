@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normatch.methods.base import Batch, Settings, Task, methods
-from normatch.methods.parts.pseudo_labels import AdaptiveWeights
+from normatch.methods.parts.pseudo_labels import AdaptiveWeights, aligned
 from normatch.methods.parts.weak_to_strong import WeakToStrong, WeakToStrongSettings
 from normatch.nets.model import Model
 
@@ -36,7 +36,7 @@ class SoftMatch(WeakToStrong):
 
     p̃ is p after uniform alignment, p / p̄ renormalised; the pseudo-label is p's. μ and σ² are running averages of the
     mean and the unbiased variance of max p in a batch, before alignment, and p̄ that of p; 0.999 of the past is kept.
-    They begin at 1/K, 1 and 1/K.
+    They begin at 1/K, 1 and 1/K. The published code averages the confidence after alignment.
     """
 
     summary: ClassVar[str] = "weights that fall smoothly below the average confidence"
@@ -53,10 +53,9 @@ class SoftMatch(WeakToStrong):
 
     @torch.no_grad()
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
-        aligned = p
+        confidence = p.amax(1)
         if self.settings.uniform:
             self.average.lerp_(p.mean(0), AdaptiveWeights.RATE)
-            aligned = p / self.average.clamp_min(torch.finfo(p.dtype).tiny)
-            aligned = aligned / aligned.sum(1, keepdim=True)
-        weight: Tensor = self.adaptive(p.amax(1), aligned.amax(1))
+            p = aligned(p, self.average)
+        weight: Tensor = self.adaptive(confidence, p.amax(1))
         return weight

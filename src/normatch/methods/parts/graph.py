@@ -68,7 +68,9 @@ def normalised(graph: Graph) -> Graph:
 
 
 def propagate(graph: Graph, sources: Floats, alpha: float) -> Floats:
-    """Z (N, K) that solves (I − α S) Z = Y for sources Y (N, K): conjugate gradients, all columns at once.
+    """Z (N, K) that solves (I − α S) Z = Y for sources Y ≥ 0 (N, K): conjugate gradients, all columns at once.
+
+    Z ≥ 0, so what is below 0 is the error of the iterations.
 
     (1 − α) Z minimises ½ Σ_ij W_ij ‖z_i/√d_i − z_j/√d_j‖² + (1/α − 1) Σ_i ‖z_i − y_i‖² (Zhou et al., NeurIPS 2003).
     """
@@ -85,7 +87,7 @@ def propagate(graph: Graph, sources: Floats, alpha: float) -> Floats:
         residual -= step * image
         before, size = size, _squares(residual, residual)
         direction = residual + (size / np.maximum(before, tiny)).astype(np.float32) * direction
-    return z
+    return np.maximum(z, 0)
 
 
 def row_shares(scores: Floats) -> Floats:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normatch.errors import UserError
 from normatch.methods.base import Batch, Embedding, Settings, Task, ViewsWanted
 from normatch.methods.parts.graph import Floats, row_shares
 from normatch.methods.parts.pseudo_labels import pseudo_loss
@@ -25,6 +26,8 @@ class GraphLabelsSettings(WeakToStrongSettings):
 
     neighbours: int = 50
     """k, the nearest neighbours of each image in the graph."""
+    alpha: float = 0.99
+    """α, the share of a label that is passed on to neighbours."""
     warm_up: int = 1
     """Epochs on the labelled images alone, before the first graph."""
 
@@ -32,6 +35,8 @@ class GraphLabelsSettings(WeakToStrongSettings):
         super().check()
         self.must_be_positive("neighbours")
         self.must_not_be_negative("warm_up")
+        if not 0 <= self.alpha < 1:
+            raise UserError(f"settings.alpha is {self.alpha}: give a number from 0 to below 1")
 
 
 class GraphLabels(WeakToStrong):

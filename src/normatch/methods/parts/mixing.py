@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normatch.errors import UserError
 from normatch.methods.base import Batch, Settings, Task
-from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings
+from normatch.methods.parts.weak_to_strong import Features, Pass, WeakToStrong, WeakToStrongSettings, in_one_pass
 from normatch.nets.model import Model
 
 __all__ = ["Beta", "MixSettings", "Mixing", "mixup"]
@@ -77,10 +77,8 @@ class Mixing(WeakToStrong):
         """Features of the labelled and the weak views, without gradients; no view learns as it is."""
         # Detached, not under no_grad: in older versions of torch autocast keeps the weights that it casts there,
         # and the pass over mixed samples would use them, without gradients.
-        weak = [view for name, view in zip(self.views.unlabelled, batch.unlabelled, strict=True) if name == "weak"]
-        views = (batch.labelled[0], *weak)
-        z = self.model.features(torch.cat(views)).detach()
-        labelled, *others = z.split([len(view) for view in views])
+        weak, _ = self.unlabelled_views(batch)
+        labelled, *others = in_one_pass(lambda x: self.model.features(x).detach(), [batch.labelled[0], *weak])
         return Features(labelled, tuple(others), ())
 
     def mix(self, now: Pass, views: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 __all__ = [
     "AdaptiveWeights",
     "Alignment",
+    "aligned",
     "consensus_weights",
     "labelled_loss",
     "pseudo_loss",
@@ -40,6 +41,14 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     return (p.clamp_min(torch.finfo(p.dtype).tiny).log() / temperature).softmax(1)
 
 
+def aligned(p: Tensor, average: Tensor, target: Tensor | None = None) -> Tensor:
+    """p · q / p̄, renormalised, for probabilities (N, K), p̄ (K,) and the target q (K,), if it is not uniform."""
+    ratio = p / average.clamp_min(torch.finfo(p.dtype).tiny)
+    if target is not None:
+        ratio = ratio * target
+    return ratio / ratio.sum(1, keepdim=True)
+
+
 class Alignment(nn.Module):
     """Distribution alignment (Section 4.1): p · q / p̄, renormalised, so that classes have the shares q on average.
 
@@ -64,11 +73,7 @@ class Alignment(nn.Module):
         self.queue.index_copy_(0, (self.seen % len(self.queue)).view(1), p.mean(0, keepdim=True))
         self.seen.add_(1)
         average = self.queue.sum(0) / self.seen.clamp(max=len(self.queue))
-        aligned = p / average.clamp_min(torch.finfo(p.dtype).tiny)
-        target = self.target if target is None else target
-        if target is not None:
-            aligned = aligned * target
-        return aligned / aligned.sum(1, keepdim=True)
+        return aligned(p, average, self.target if target is None else target)
 
 
 def threshold_weights(p: Tensor, threshold: Tensor | float) -> Tensor:

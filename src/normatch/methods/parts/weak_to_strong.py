@@ -4,6 +4,7 @@ One step is predict → weigh → target → losses → extra losses. A method o
 with an auxiliary classifier is part of the template, so that any method on it can have NorMatch's (eq. 3).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,10 +20,7 @@ from normatch.methods.parts.ramps import epoch_ramp
 from normatch.nets import find_backbone
 from normatch.nets.model import HeadSpec, Model
 
-__all__ = ["Features", "Pass", "Passes", "WeakToStrong", "WeakToStrongSettings"]
-
-
-Passes = Literal["joint", "shared"]
+__all__ = ["Features", "Pass", "WeakToStrong", "WeakToStrongSettings", "in_one_pass"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class WeakToStrongSettings(Settings):
     """T of sharpened pseudo-labels, p^(1/T) renormalised."""
     alignment: bool = False
     """Distribution alignment of the pseudo-labels."""
-    passes: Passes = "joint"
+    passes: Literal["joint", "shared"] = "joint"
     """All views in one pass through the backbone (joint, the paper), or the same with gradients of labelled and strong
     views only (shared)."""
 
@@ -119,6 +117,12 @@ class Pass(NamedTuple):
     """(μB,) their weights, consensus included."""
 
 
+def in_one_pass(module: Callable[[Tensor], Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What ``module`` makes of each of the inputs (N, …), all of which it sees together."""
+    made: tuple[Tensor, ...] = module(torch.cat(list(inputs))).split([len(x) for x in inputs])
+    return made
+
+
 class WeakToStrong(Method):
     """L = L_x + 1/μB Σ w · H(ŷ, p(strong)): the mean over all strong views."""
 
@@ -166,7 +170,12 @@ class WeakToStrong(Method):
             auxiliary_losses = {name: grown * loss for name, loss in losses.items()}
         now = Pass(batch, z, *self.classify(z), p, self.target(p, batch), weight)
         losses = self.losses(now) | self.extra_losses(now) | auxiliary_losses
-        return Outcome(losses, self.metrics(now), PseudoLabels(p.argmax(1), weight, trusted, p.amax(1), confidence))
+        return Outcome(losses, {}, PseudoLabels(p.argmax(1), weight, trusted, p.amax(1), confidence))
+
+    def unlabelled_views(self, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+        """Those called ``weak``, and all others, in their order."""
+        named = list(zip(self.views.unlabelled, batch.unlabelled, strict=True))
+        return [view for name, view in named if name == "weak"], [view for name, view in named if name != "weak"]
 
     def embed(self, batch: Batch) -> Features:
         """Features of all views, from one pass: batch normalisation sees them together.
@@ -174,8 +183,7 @@ class WeakToStrong(Method):
         With passes ``shared`` the backward pass covers labelled and strong views only: weak ones enter no loss and
         would get a gradient only through the batch statistics. A method without strong views learns from its weak ones.
         """
-        weak = [view for name, view in zip(self.views.unlabelled, batch.unlabelled, strict=True) if name == "weak"]
-        strong = [view for name, view in zip(self.views.unlabelled, batch.unlabelled, strict=True) if name != "weak"]
+        weak, strong = self.unlabelled_views(batch)
         shared = self.settings.passes == "shared" and bool(strong)
         learning = [batch.labelled[0], *strong]
         sizes = [len(view) for view in (*learning, *weak)]
@@ -219,14 +227,9 @@ class WeakToStrong(Method):
 
     def classify(self, z: Features) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The head's logits of the labelled and of each strong view, from one pass over all features."""
-        views = (z.labelled, *z.strong)
-        labelled, *strong = self.model.head(torch.cat(views)).split([len(view) for view in views])
+        labelled, *strong = in_one_pass(self.model.head, [z.labelled, *z.strong])
         return labelled, tuple(strong)
 
     def extra_losses(self, now: Pass) -> dict[str, Tensor]:
         """Further losses by name, with their weights."""
-        return {}
-
-    def metrics(self, now: Pass) -> dict[str, Tensor]:
-        """Scalars to record, the same names at each step."""
         return {}
