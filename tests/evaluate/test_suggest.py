@@ -148,11 +148,12 @@ def test_many_of_one_class_have_several_rows_of_the_sheet(run: Run, monkeypatch:
 
 
 def test_standard_output_has_the_table_alone(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["suggest", str(run.path), "--labels", "3", "--device", "cpu"]) == 0
+    assert main(["suggest", str(run.path), "--labels", "15", "--seed", "1", "--device", "cpu"]) == 0
     shown = capsys.readouterr()
     heading, *rows = shown.out.splitlines()
     assert heading == "sample,predicted,probability,cluster_size,uncertainty"
-    assert len(rows) == 3
+    expected, other = (suggest(run.path, 15, seed=seed, device="cpu").rows for seed in (1, 0))
+    assert [int(row.split(",")[0]) for row in rows] == [row.sample for row in expected] != [row.sample for row in other]
     assert shown.err.endswith("without one: standard output\n")
 
 
