@@ -43,6 +43,8 @@ def test_samples_without_a_label_are_not_scored(tmp_path: Path) -> None:
     assert stored.labels.tolist() == known[1::2].tolist()
     assert stored.correct.mean() == run.result["accuracy"] == scored["accuracy"]
     assert (run.result["n"], run.accuracy) == (25, scored["accuracy"])
+    assert list(run.metrics())[-1]["test/accuracy"] == run.accuracy
+    assert len((run.path / "predictions.csv").read_text().splitlines()) == 51, "all are predicted"
     with pytest.raises(UserError, match="has no validation samples: train with --validation"):
         evaluate_run(run.path, on="validation", device="cpu")
 

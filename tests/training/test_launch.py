@@ -77,29 +77,6 @@ def test_processes_share_the_gpus_that_this_one_may_use(monkeypatch: pytest.Monk
     assert launch._gpu_names() == ["2", "GPU-8a"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (["--grid", "ema"], "--grid has 'ema': give each field once, as FIELD=VALUE,VALUE"),
-        (["--grid", "ema=0.9", "ema=0.8"], "--grid has 'ema=0.8': give each field once"),
-        (["--grid", "ema=0.9,0.9"], "and different values"),
-        (["--grid", "seed=1,2"], "seeds are --seeds"),
-        (["--grid", "config=a,b"], "only fields of the config can vary"),
-        (["--grid", "batch=many"], "--batch is 'many': give a whole number"),
-        (["--grid", "ema=2"], "ema is 2"),
-        (["--seeds", "1", "1"], "seeds are 1 1: give one or more different numbers"),
-    ],
-)
-def test_a_wrong_grid_is_one_line(
-    flags: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sweep", "digits-40", *flags, "--out", str(tmp_path / "runs")]) == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_run_that_fails_is_named(tiny_config: Config, tmp_path: Path) -> None:
     bad, good = runs_of(tiny_config, tmp_path, 2)
     bad = Launched(bad.config.replace(labels=100_000), bad.folder)

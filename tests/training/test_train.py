@@ -18,7 +18,7 @@ from normatch.errors import UserError
 from normatch.evaluate.held_out import evaluate_run
 from normatch.methods import methods
 from normatch.recipes import own
-from normatch.training import Run, baselines, checkpoint, open_corpus, prepare, train
+from normatch.training import Run, baselines, checkpoint, prepare, train
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
 from normatch.training.progress import Lines
@@ -205,15 +205,6 @@ def test_a_run_whose_data_has_moved_is_resumed_from_its_new_place(
     # Once finished, its data is not read again: so other data cannot be the same.
     assert main([*resume, "--data", other]) == 2
     assert f"was started with data {old}, not {other}" in capsys.readouterr().err
-
-
-def test_unlabelled_items_are_needed(tiny_config: Config) -> None:
-    corpus = open_corpus(tiny_config)
-    few = Corpus("few", type(corpus.train)(corpus.train.inputs[:60], corpus.train.labels[:60], corpus.train.classes))
-    config = tiny_config.replace(labels=None, include_labelled=False, test_share=0.0)
-    with pytest.raises(UserError, match="needs unlabelled samples"):
-        prepare(config, few)
-    Loop(prepare(config.replace(method="supervised"), few)).run()
 
 
 @pytest.mark.parametrize(
