@@ -183,11 +183,6 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --data x.npz", "not finite", arrays(x=X * np.nan, y=Y)),
     ("train --data x.npz", "labels are float64", arrays(x=X, y=Y / 2)),
     ("train --data x.npz --image-size 8", "feature vectors", arrays(x=X, y=Y)),
-    (
-        "train --data x.npz --optim.muon 0.01",
-        "optim.muon is 0.01, but method 'normatch' gives Muon nothing to train with backbone 'mlp'",
-        arrays(x=X, y=Y),
-    ),
     ("data inspect pets --sheet pets/cat/0.png", "pets/cat/0.png exists already", pets),
     ("bench --data pets --images 99 --device cpu", "images is 99", pets),
     ("reproduce table1 --out notes.txt", "notes.txt", file("notes.txt")),

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from normatch.cli import main
 from normatch.config import Config
 from normatch.methods.parts.groups import Group, OptimConfig, apart, sgd_groups
 from normatch.training.optim import COEFFICIENTS, ROUNDS, Optimisers, orthogonal
@@ -247,3 +249,13 @@ def test_a_step_goes_on_from_a_checkpoint_bit_for_bit(tiny_config: Config) -> No
     expected, got = whole.step.state(), again.step.state()
     assert expected.keys() == got.keys()
     assert all(torch.equal(value, got[name]) for name, value in expected.items())
+
+
+def test_muon_without_convolutions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "x.npz", x=rng.standard_normal((40, 4)), y=np.arange(40) % 2)
+    out = tmp_path / "run"
+    assert main(["train", "--data", str(tmp_path / "x.npz"), "--optim.muon", "0.01", "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "optim.muon is 0.01, but method 'normatch' gives Muon nothing to train with backbone 'mlp'" in line
+    assert not out.exists()
