@@ -74,7 +74,7 @@ def test_batches_go_by_the_number_of_samples(
     ("options", "share", "why"),
     [
         ({}, 0.2, "8 of the 40 labelled samples, to test on"),
-        ({"counts": (20_000, 20_000)}, 0.05, "2,000 of the 40,000 labelled samples"),
+        ({"counts": (20_000, 20_000), "unlabelled": 60_000}, 0.05, "2,000 of the 40,000 labelled samples"),
         ({"counts": (250_000, 250_000)}, 0.01, "5,000 of the 500,000 labelled samples"),
         ({"counts": (4, 4)}, 0.0, "too few to hold some out for testing"),
         ({"test": 10}, 0.0, "10 test samples are there already"),

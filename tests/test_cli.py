@@ -61,29 +61,6 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"usage: normatch {verb}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_wrong_flag_is_one_line(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    message = error_of(capsys, *verb.split(), "--nonsense")
-    assert message.endswith(f"; see normatch {verb} --help\n")
-
-
-def test_the_parsers_message_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv, parts in (
-        (["train", "--stepz", "3"], ["--stepz", "did you mean --steps?"]),
-        (["train", "--steps", "1e4"], ["--steps is '1e4': give a whole number; see"]),
-        (["train", "--labels", "few"], ["--labels is 'few': give a whole number; see"]),
-        (["train", "--minutes", "10m"], ["--minutes is '10m': give a number; see"]),
-        (["train", "--optim.lr", "low"], ["--optim.lr is 'low': give a number; see"]),
-        (["train", "--settings.disagree", "max"], ["--settings.disagree is 'max': choose from 'min', 'drop'; see"]),
-        (["list", "models"], ["what is 'models': choose from 'methods', 'datasets', 'backbones', 'recipes'; see"]),
-        (["data", "inspect"], ["DATA is missing (A folder of images"]),
-        (["predict"], ["RUN is missing (Folder of the run); see"]),
-        (["data", "get"], ["NAME is missing (The data set: see"]),
-    ):
-        message = error_of(capsys, *argv)
-        assert all(part in message for part in parts), message
-
-
 # train: where the defaults come from
 
 

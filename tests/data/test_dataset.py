@@ -114,3 +114,13 @@ def test_a_pool_is_filled_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(Pool(dataset).inputs, whole)
     assert torch.equal(Pool(dataset.view(np.array([8, 1]))).inputs, whole[[8, 1]])
     assert len(Pool(dataset.view(np.zeros(0, np.int64)))) == 0
+
+
+def test_a_view_has_the_samples_labels_and_files_at_its_positions() -> None:
+    files = np.array([f"{i}.png" for i in range(4)], object)
+    data = Dataset(random_bytes(4, 5, 5, 1), np.array([0, 1, -1, 0]), ("a", "b"), files)
+    view = data.view(np.array([3, 1]))
+    np.testing.assert_array_equal(view.inputs, data.inputs[[3, 1]])
+    assert view.labels.tolist() == [0, 1]
+    assert view.files is not None
+    assert view.files.tolist() == ["3.png", "1.png"]

@@ -132,6 +132,14 @@ def test_unlabelled_pictures_take_the_shape_of_arrays(tmp_path: Path) -> None:
     assert (train.shape, train.labels.tolist()) == ((3, 6, 9), [0, 1, 0, 1, -1])
 
 
+def test_pictures_that_are_there_already_are_not_added_as_unlabelled(tmp_path: Path) -> None:
+    put(tmp_path, "pets/ape/1.png", "pets/bee/1.png", "other/1.png")
+    train = load_corpus(str(tmp_path / "pets"), unlabelled=tmp_path).train
+    assert train.labels.tolist() == [0, 1, -1]
+    assert train.files is not None
+    assert train.files[-1] == str(tmp_path / "other/1.png")
+
+
 def test_unreadable_images_can_be_skipped(tmp_path: Path) -> None:
     write_folder(tmp_path)
     for place in ("train/ape/1.png", "test/bee/1.png"):

@@ -1,5 +1,6 @@
 """A finished run scored anew on the samples that it held out, and only on its own data."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,8 @@ def test_samples_without_a_label_are_not_scored(tmp_path: Path) -> None:
     assert stored.labels.tolist() == known[1::2].tolist()
     assert stored.correct.mean() == run.result["accuracy"] == scored["accuracy"]
     assert (run.result["n"], run.accuracy) == (25, scored["accuracy"])
+    assert list(run.metrics())[-1]["test/accuracy"] == run.accuracy
+    assert len((run.path / "predictions.csv").read_text().splitlines()) == 51, "all are predicted"
     with pytest.raises(UserError, match="has no validation samples: train with --validation"):
         evaluate_run(run.path, on="validation", device="cpu")
 
@@ -63,7 +66,9 @@ def test_without_a_test_set_validation_samples_are_scored(tmp_path: Path) -> Non
     assert read_spec(run.path / "model.json").temperature is None, "12 samples do not determine one"
 
 
-def test_the_temperature_is_fitted_on_validation_samples_alone(tmp_path: Path) -> None:
+def test_the_temperature_is_fitted_on_validation_samples_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = npz(tmp_path, 200).replace(test_share=0.2, validation=0.2)
     run = train(config, tmp_path / "run")
     corpus = with_test_set(config, open_corpus(config), run)
@@ -78,6 +83,10 @@ def test_the_temperature_is_fitted_on_validation_samples_alone(tmp_path: Path) -
     p = load(run.path, calibrated=False).predict_proba(np.asarray(corpus.test.inputs))
     loss = -np.log(p[np.arange(len(p)), corpus.test.labels]).mean()
     assert evaluate_run(run.path, device="cpu")["log_loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert main(["eval", str(run.path), "--on", "validation", "--device", "cpu", "--json"]) == 0
+    scored = json.loads(capsys.readouterr().out)
+    assert (scored["evaluated_on"], scored["n"]) == ("validation", 32)
+    assert scored["accuracy"] == pytest.approx((logits.argmax(1) == validation.labels).mean())
 
 
 def test_the_predictor_has_the_averaged_weights(tmp_path: Path) -> None:

@@ -179,6 +179,9 @@ def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.
     assert apology in Page(write_report(run.path, device="cpu").read_text()).words
     (tmp_path / "pets").rename(tmp_path / "moved")
     assert apology in Page(write_report(run.path, device="cpu", force=True).read_text()).words
+    argv = ["report", str(run.path), "--data", str(tmp_path / "moved"), "--out", str(tmp_path / "page.html")]
+    assert main([*argv, "--device", "cpu"]) == 0
+    assert Page((tmp_path / "page.html").read_text()).all("img")
 
 
 def test_data_that_has_gone_leaves_a_page_without_pictures(

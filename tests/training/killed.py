@@ -1,6 +1,6 @@
 """A training process that is killed with SIGKILL at one moment.
 
-The moment is ``never``, ``resume``, ``step:N`` (before step N), ``checkpoint:N`` (with half of the N-th checkpoint
+The moment is ``never``, ``step:N`` (before step N), ``checkpoint:N`` (with half of the N-th checkpoint
 written), ``replaced:N`` (the next checkpoint in place, the N-th not yet removed) or ``record:N`` (in the middle
 of the N-th line of metrics).
 """
@@ -83,4 +83,4 @@ def main(out: Path, moment: str, pool: Literal["device", "host"] = "device") -> 
     torch.set_num_threads(1)
     diagnostics.EARLIEST = 0  # so that there are warnings of several steps to lose
     arm(moment)
-    train(CONFIG.replace(pool=pool), out, resume=moment == "resume")
+    train(CONFIG.replace(pool=pool), out, resume=out.exists())

@@ -33,7 +33,7 @@ LONG = 100
 
 RUNS: dict[str, dict[str, Any]] = {
     "normatch": {"steps": LONG},
-    "normatch shared": {"steps": 30, "passes": "shared", "flow_ramp": 1},
+    "normatch shared": {"steps": 12, "passes": "shared", "flow_ramp": 1},
     "fixmatch": {"steps": LONG, "threshold": 0.5, "alignment": True},
     **{name: {} for name in methods.names() if name not in ("normatch", "fixmatch")},
     "normatch accumulate": {"accumulate_mixture": True, "flow_ramp": 0},
@@ -41,6 +41,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "vat twice": {"iterations": 2, "entropy": 1.0},
 }
 """Settings by the method's name and what is special about them."""
+
+BY_THREE = ("normatch", "normatch shared", "fixmatch", "mixmatch", "comatch", "laplacenet", "vat twice")
+"""Runs that three processes do as well; their number matters to the engine, hardly to a method."""
 
 
 def start(rank: int, size: int, port: int, out: Path, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -76,12 +79,13 @@ def doubled() -> Iterator[None]:
 def together() -> dict[str, Any]:
     """All that several processes do without files; of one, the runs."""
     with joined("cpu") as those:
-        return {"runs": runs()} if those.size == 1 else {"runs": runs(), "norms": norms(), "pools": pools()}
+        found = {"runs": runs(BY_THREE if those.size == 3 else tuple(RUNS))}
+        return found if those.size == 1 else found | {"norms": norms(), "pools": pools()}
 
 
-def runs() -> dict[str, Any]:
+def runs(names: tuple[str, ...]) -> dict[str, Any]:
     with doubled():
-        return {name: run(name.split()[0], **settings) for name, settings in RUNS.items()}
+        return {name: run(name.split()[0], **RUNS[name]) for name in names}
 
 
 def run(method: str, steps: int = 4, **settings: Any) -> dict[str, Any]:
@@ -203,11 +207,11 @@ def killed(out: Path, step: int, rank: int) -> tuple[str, int]:
 
 def bereft(silence: float) -> None:
     """One process ends, and the others wait for something else."""
-    torchrun.SILENCE = torchrun.BROKEN = silence
     with joined("cpu") as those:
         torchrun.on_loss("remedy")
         if those.rank == 1:
             os._exit(0)
+        torchrun.SILENCE = torchrun.BROKEN = silence  # not before: on a busy machine it takes long to meet
         signal.pause()
 
 

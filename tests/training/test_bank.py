@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import normatch
-from normatch.augment import Views
+from normatch.augment import AugmentConfig, Views
 from normatch.config import Config
 from normatch.data import Reading
 from normatch.data.cache import Cache
@@ -22,16 +22,7 @@ from normatch.nets import create_backbone
 from normatch.nets.weights import read_weights
 from normatch.training import Run, bank, open_corpus, prepare, train
 from normatch.training.progress import Progress
-from normatch.training.step import Step
-
-
-@pytest.fixture(scope="module")
-def frozen(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Digits below a network of random weights, which a file has."""
-    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
-    torch.manual_seed(0)
-    save_file(create_backbone("small-wide", (1, 8, 8)).state_dict(), path)
-    return tiny_config.replace(freeze=True, weights=path, validation=0.1, device="cpu")
+from tests.training.conftest import stopped_before
 
 
 def model_of(run: Run) -> bytes:
@@ -74,22 +65,11 @@ def test_the_saved_model_takes_images_and_predicts_as_training_did(frozen: Confi
 
 
 @pytest.mark.parametrize("copies", [0, 2])
-def test_stopped_and_resumed_equals_left_alone(
-    copies: int, frozen: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_and_resumed_equals_left_alone(copies: int, frozen: Config, tmp_path: Path) -> None:
     config = frozen.replace(copies=copies)
     whole = train(config, tmp_path / "whole")
-    step = Step.__call__
-
-    def stopping(self: Step) -> None:
-        if self.done == 7:
-            raise KeyboardInterrupt
-        step(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            train(config, tmp_path / "run")
+    with stopped_before(7):
+        train(config, tmp_path / "run")
     other = tmp_path / "other.safetensors"
     save_file({name: value + 1 for name, value in create_backbone("small-wide", (1, 8, 8)).state_dict().items()}, other)
     with pytest.raises(UserError, match="not those that the run was started with"):
@@ -114,6 +94,14 @@ def test_views_are_drawn_by_the_seed(frozen: Config) -> None:
     assert same == [True, False, False, False, False], "only the plain image has no view"
     alike = bank.embed(job.frozen, images.view(np.zeros(64, np.int64)), views, 1, 0)
     assert not np.array_equal(alike[:32, 1], alike[32:, 1]), "each batch draws anew"
+
+
+def test_weak_views_come_before_strong_ones(frozen: Config) -> None:
+    job = prepare(frozen)
+    assert job.frozen is not None
+    plain_when_weak = Views(job.corpus.train.shape, AugmentConfig(flip=False, pad=0))
+    found = bank.embed(job.frozen, job.corpus.train.view(np.arange(4)), plain_when_weak, 2, 0)
+    assert [np.array_equal(found[:, 0], found[:, i]) for i in range(1, 5)] == [True, True, False, False]
 
 
 def test_embedding_is_shown_up_to_its_end(frozen: Config) -> None:

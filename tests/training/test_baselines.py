@@ -111,6 +111,20 @@ def test_images_have_hog_and_pixels_and_the_labels_choose_what_is_stored(
     assert (stored["features"], stored["accuracy"]) == ("HOG", by["HOG"]["accuracy"]), "not the best on test images"
 
 
+def test_labels_that_the_run_does_not_use_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def classify(labels: np.ndarray, held_out: np.ndarray) -> Any:
+        seen.append(int((labels != -1).sum()))
+        return np.zeros(len(held_out), np.int64)
+
+    monkeypatch.setattr(baselines, "_spreading_on", lambda train: classify)
+    config = own(vectors(tmp_path)).replace(test_share=0.2, **SHORT | {"labels": 6})
+    run = train(config, tmp_path / "run")
+    assert [b["name"] for b in run.result["baselines"]] == ["logistic regression", "label spreading"]
+    assert seen == [6]
+
+
 def test_cross_validation_hides_the_labels_that_it_asks_for() -> None:
     labels: Any = np.append(np.arange(16) % 2, [-1] * 4)
     rows = np.arange(20, dtype=np.float32)[:, None]

@@ -37,7 +37,7 @@ def test_a_checkpoint_is_of_the_moment_it_was_asked_for(tmp_path: Path, monkeypa
     written: list[tuple[int, list[float]]] = []
 
     def save_late(*given: Any) -> None:
-        assert changed.wait(10)
+        assert changed.wait(600)
         save(*given)
         found = checkpoint.load_latest(tmp_path)
         assert found is not None

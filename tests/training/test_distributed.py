@@ -19,7 +19,7 @@ import torch
 from normatch.training import Run, checkpoint
 from normatch.training.torchrun import LAUNCH, mark, restarted
 from tests.training import processes
-from tests.training.processes import RUNS
+from tests.training.processes import BY_THREE, RUNS
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
@@ -75,9 +75,8 @@ def found(start: Callable[..., Started]) -> dict[int, list[dict[str, Any]]]:
 SEVERAL = pytest.mark.parametrize("size", [2, 3])
 
 
-@SEVERAL
-@pytest.mark.parametrize("name", RUNS)
-def test_the_losses_are_those_of_one_process(name: str, size: int, found: dict[int, list[dict[str, Any]]]) -> None:
+@pytest.mark.parametrize(("size", "name"), [*((2, name) for name in RUNS), *((3, name) for name in BY_THREE)])
+def test_the_losses_are_those_of_one_process(size: int, name: str, found: dict[int, list[dict[str, Any]]]) -> None:
     one = found[1][0]["runs"][name]
     for several in found[size]:
         run = several["runs"][name]
@@ -126,7 +125,7 @@ def test_a_run_is_stopped_and_resumed_by_any_number_of_processes(start: Callable
 def test_if_a_process_is_killed_the_others_end_with_one_line(start: Callable[..., Started], tmp_path: Path) -> None:
     out, begin = tmp_path / "run", time.monotonic()
     first, second, third = start(3, processes.killed, out, 7, 1).join()
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 900, "long before gloo's half hour"
     assert second == -signal.SIGKILL
     assert {first[1], third[1]} == {75}
     line = f"process 1 of 3 has ended; continue with normatch train --out {out} --resume"

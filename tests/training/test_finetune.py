@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import normatch
 from normatch.config import Config
@@ -22,30 +21,16 @@ from normatch.methods import methods
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.methods.parts.weak_to_strong import WeakToStrongSettings
-from normatch.nets import create_backbone
 from normatch.nets.model import logits
 from normatch.report import compare, describe, write_report
-from normatch.training import Loop, Run, open_corpus, prepare, train
+from normatch.training import Loop, Run, prepare, train
 from normatch.training.job import untrained_start
 from normatch.training.step import Step
+from tests.training.conftest import stopped_before
 
 GENTLE = OptimConfig(lr=0.003, backbone_lr=1e-4, weight_decay=0.0)
 
 HARSH = OptimConfig(lr=0.003, backbone_lr=0.003)
-
-
-@pytest.fixture(scope="module")
-def corpus(tiny_config: Config) -> Corpus:
-    return open_corpus(tiny_config)
-
-
-@pytest.fixture(scope="module")
-def frozen(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Digits below a network of random weights, which a file has."""
-    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
-    torch.manual_seed(0)
-    save_file(create_backbone("small-wide", (1, 8, 8)).state_dict(), path)
-    return tiny_config.replace(freeze=True, weights=path, validation=0.1, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +54,8 @@ def weights_of(run: Run) -> dict[str, torch.Tensor]:
     return normatch.load(run.path).model.state_dict()
 
 
-def test_it_begins_with_the_predictions_of_its_start(begun: Run, tuned: Config, corpus: Corpus) -> None:
-    job = prepare(tuned.replace(start=begun.path), corpus)
+def test_it_begins_with_the_predictions_of_its_start(begun: Run, tuned: Config, digits: Corpus) -> None:
+    job = prepare(tuned.replace(start=begun.path), digits)
     assert job.method.model.spec.backbone == "tuned:small-wide"
     assert job.backbone == "small-wide"
     assert job.corpus.test is not None
@@ -84,10 +69,10 @@ def test_it_begins_with_the_predictions_of_its_start(begun: Run, tuned: Config, 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.1])
 def test_all_weights_learn_and_statistics_only_with_a_momentum(
-    momentum: float, begun: Run, tuned: Config, corpus: Corpus, tmp_path: Path
+    momentum: float, begun: Run, tuned: Config, digits: Corpus, tmp_path: Path
 ) -> None:
     config = tuned.replace(start=begun.path, norm_momentum=momentum, validation=0.0)
-    run = train(config, tmp_path / "run", corpus=corpus)
+    run = train(config, tmp_path / "run", corpus=digits)
     before, after = weights_of(begun), weights_of(run)
     assert run.result["start"]["kept"] == "end"
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
@@ -102,9 +87,9 @@ def test_all_weights_learn_and_statistics_only_with_a_momentum(
     [(OptimConfig(lr=1e-7, backbone_lr=1e-9), "end"), (HARSH, "start")],
 )
 def test_validation_samples_choose_between_start_and_end(
-    rates: OptimConfig, kept: str, begun: Run, tuned: Config, corpus: Corpus, tmp_path: Path
+    rates: OptimConfig, kept: str, begun: Run, tuned: Config, digits: Corpus, tmp_path: Path
 ) -> None:
-    run = train(tuned.replace(start=begun.path, optim=rates, ema=0.1), tmp_path / "run", corpus=corpus)
+    run = train(tuned.replace(start=begun.path, optim=rates, ema=0.1), tmp_path / "run", corpus=digits)
     assert run.result["start"]["kept"] == kept
     assert "of 144 validation samples the end has" in run.result["start"]["why"]
     assert any(f"kept the {kept} of fine-tuning: of 144" in line for line in run.describe_baselines())
@@ -116,11 +101,11 @@ def test_validation_samples_choose_between_start_and_end(
 
 
 def test_without_validation_samples_the_end_is_kept_and_a_fall_is_said(
-    frozen: Config, tuned: Config, corpus: Corpus, tmp_path: Path
+    frozen: Config, tuned: Config, digits: Corpus, tmp_path: Path
 ) -> None:
-    begun = train(frozen.replace(validation=0.0), tmp_path / "begun", corpus=corpus)
+    begun = train(frozen.replace(validation=0.0), tmp_path / "begun", corpus=digits)
     config = tuned.replace(validation=0.0, start=begun.path, optim=HARSH, ema=0.1)
-    run = train(config, tmp_path / "run", corpus=corpus)
+    run = train(config, tmp_path / "run", corpus=digits)
     assert run.result["start"] == {
         "kept": "end",
         "why": "there are no validation samples to choose by (--validation 0.2)",
@@ -134,19 +119,13 @@ def test_without_validation_samples_the_end_is_kept_and_a_fall_is_said(
 
 @pytest.mark.parametrize("stopped_in", ["first", "second"])
 def test_stopped_and_resumed_equals_left_alone(
-    stopped_in: str, frozen: Config, tuned: Config, both: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stopped_in: str, frozen: Config, tuned: Config, both: Run, tmp_path: Path
 ) -> None:
-    step = Step.__call__
+    def is_it(step: Step) -> bool:
+        return (step.method.model.spec.backbone == "mlp") is (stopped_in == "first")
 
-    def stopping(self: Step) -> None:
-        if self.done == 7 and (self.method.model.spec.backbone == "mlp") is (stopped_in == "first"):
-            raise KeyboardInterrupt
-        step(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", stopping)
-        with pytest.raises(KeyboardInterrupt, match=f"continue with normatch train --out {tmp_path / 'run'} --resume"):
-            train(tuned, tmp_path / "run", first=frozen)
+    with stopped_before(7, is_it, f"continue with normatch train --out {tmp_path / 'run'} --resume"):
+        train(tuned, tmp_path / "run", first=frozen)
     assert not (tmp_path / "run" / "result.json").exists()
     (tmp_path / "run").rename(tmp_path / "moved")
     again = train(Run(tmp_path / "moved").config, tmp_path / "moved", resume=True)
@@ -176,7 +155,7 @@ def test_what_is_wrong_with_the_second_stage_is_said_before_the_first(
 def test_every_verb_takes_a_fine_tuned_run(begun: Run, both: Run, tmp_path: Path) -> None:
     assert evaluate_run(both.path, device="cpu")["accuracy"] == both.accuracy
     assert len(suggest(both.path, 3, device="cpu").rows) == 3
-    assert "probabilities differ from PyTorch's by" in export_run(both.path, out=tmp_path / "model.onnx")
+    assert "probabilities differ from PyTorch's by" in export_run(both.path, "torch", tmp_path / "model.pt2")
     assert write_report(both.path, tmp_path / "report.html").is_file()
     assert "norm_momentum" in describe(compare([begun.path, both.path]))
     json.dumps(both.result)
@@ -184,30 +163,30 @@ def test_every_verb_takes_a_fine_tuned_run(begun: Run, both: Run, tmp_path: Path
 
 @pytest.mark.parametrize("changes", [{"method": "fixmatch"}, {"settings": NorMatchSettings(flow_layers=2)}])
 def test_other_auxiliary_classifiers_than_those_of_the_start_are_new(
-    changes: dict[str, Any], begun: Run, tuned: Config, corpus: Corpus
+    changes: dict[str, Any], begun: Run, tuned: Config, digits: Corpus
 ) -> None:
     config = tuned.replace(start=begun.path, **changes)
-    model, given = prepare(config, corpus).method.model, weights_of(begun)
+    model, given = prepare(config, digits).method.model, weights_of(begun)
     assert model.spec.auxiliary == methods.get(config.method).heads(config.settings)[1]
     assert all(torch.equal(v, given[n]) for n, v in model.state_dict().items() if not n.startswith("auxiliary."))
 
 
-def test_a_run_from_random_weights_can_be_continued(tiny_config: Config, corpus: Corpus, tmp_path: Path) -> None:
-    begun = train(tiny_config, tmp_path / "begun", corpus=corpus)
-    job = prepare(tiny_config.replace(start=begun.path, backbone="auto"), corpus)
+def test_a_run_from_random_weights_can_be_continued(tiny_config: Config, digits: Corpus, tmp_path: Path) -> None:
+    begun = train(tiny_config, tmp_path / "begun", corpus=digits)
+    job = prepare(tiny_config.replace(start=begun.path, backbone="auto"), digits)
     assert job.method.model.spec.backbone == "small-wide"
     given = weights_of(begun)
     assert all(torch.equal(value, given[name]) for name, value in job.method.model.state_dict().items())
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_method_can_be_fine_tuned(name: str, frozen: Config, tuned: Config, corpus: Corpus) -> None:
+def test_every_method_can_be_fine_tuned(name: str, frozen: Config, tuned: Config, digits: Corpus) -> None:
     """One step changes all of the pretrained network, and shared passes change it, too, where the method has them."""
     config = tuned.replace(method=name)
     if isinstance(config.settings, WeakToStrongSettings):
         with contextlib.suppress(UserError):  # methods that mix images have no such passes
             config = config.replace(settings=dataclasses.replace(config.settings, passes="shared"))
-    job = prepare(config, corpus, start=untrained_start(frozen.replace(method=name), corpus.train))
+    job = prepare(config, digits, start=untrained_start(frozen.replace(method=name), digits.train))
     with job.runtime.scope():
         step = Loop(job).step
         job.method.train()
@@ -243,16 +222,9 @@ def test_the_classes_must_be_those_of_the_start(begun: Run, tuned: Config, tmp_p
         prepare(config)
 
 
-def test_an_unfinished_start_is_refused(
-    frozen: Config, tuned: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(self: Step) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Step, "__call__", stop)
-        with pytest.raises(KeyboardInterrupt):
-            train(frozen, tmp_path / "begun")
+def test_an_unfinished_start_is_refused(frozen: Config, tuned: Config, tmp_path: Path) -> None:
+    with stopped_before(0):
+        train(frozen, tmp_path / "begun")
     with pytest.raises(UserError, match=r"is not finished \(it has no model.json\): continue it with normatch train"):
         prepare(tuned.replace(start=tmp_path / "begun"))
 

@@ -91,17 +91,3 @@ def test_the_labels_of_a_run_make_the_same_run(first: Run, tiny_config: Config, 
     again = train(tiny_config.replace(labelled=first.path), tmp_path / "again")
     assert again.split.to_json() == first.split.to_json()
     assert (again.path / "model.safetensors").read_bytes() == (first.path / "model.safetensors").read_bytes()
-
-
-def test_a_run_resumes_without_its_label_file(
-    first: Run, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.save("chosen.npy", first.split.labelled)
-    config = tiny_config.replace(labelled="chosen.npy")
-    run = train(config, "run")
-    (run.path / "result.json").unlink()
-    Path("chosen.npy").unlink()
-    assert train(config, "run", resume=True).finished
-    with pytest.raises(UserError, match=r"was started with labelled \[.*chosen.npy'\], not \[\]"):
-        train(tiny_config, "run", resume=True)

@@ -44,28 +44,19 @@ def metrics(out: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name not in TIMING} for line in lines]
 
 
-@pytest.mark.parametrize("moment", ["step:0", "checkpoint:2", "replaced:2", "record:5"])
-def test_killed_and_resumed_equals_left_alone(moment: str, whole: Path, tmp_path: Path) -> None:
+def test_killed_at_every_kind_of_moment_and_resumed_equals_left_alone(whole: Path, tmp_path: Path) -> None:
+    """In the end with another pool; once finished, it is left as it is."""
     out = tmp_path / "run"
-    assert run(out, moment) == -signal.SIGKILL
-    assert not (out / "result.json").exists()
-    assert run(out, "resume") == 0
-    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    for moment, saved in (("step:0", []), ("checkpoint:1", [3]), ("replaced:1", [6, 9]), ("record:2", [12])):
+        assert run(out, moment) == -signal.SIGKILL, moment
+        assert not (out / "result.json").exists()
+        assert sorted(int(path.stem[-8:]) for path in (out / "checkpoint").glob("step-*.safetensors")) == saved
+    assert run(out, "never", "host") == 0
     final = "checkpoint/step-00000020.safetensors"
-    assert (out / final).read_bytes() == (whole / final).read_bytes()
-    assert [p.name for p in (out / "checkpoint").iterdir()] == [Path(final).name]
+    assert [path.name for path in (out / "checkpoint").iterdir()] == [Path(final).name]
+    for name in ("model.safetensors", final, "warnings.json", "predictions.csv"):
+        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
     assert metrics(out) == metrics(whole)
-    assert (out / "warnings.json").read_bytes() == (whole / "warnings.json").read_bytes()
-    assert (out / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()
-
-
-def test_resumed_with_another_pool_and_left_as_it_is_once_finished(whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert run(out, "step:11", "device") == -signal.SIGKILL
-    assert run(out, "resume", "host") == 0
-    for name in ("model.safetensors", "checkpoint/step-00000020.safetensors", "predictions.csv"):
-        assert (out / name).read_bytes() == (whole / name).read_bytes()
-    assert metrics(out) == metrics(whole)
-    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
-    assert run(out, "resume") == 0
-    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert run(out, "never") == 0
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}

@@ -86,19 +86,6 @@ def test_the_config_and_split_can_be_read_back(finished: Run, tiny_config: Confi
     assert not set(split.validation) & set(split.unlabelled)
 
 
-def test_an_existing_folder_is_refused_and_left_alone(finished: Run, tiny_config: Config, tmp_path: Path) -> None:
-    stopped = Run(Path(shutil.copytree(finished.path, tmp_path / "stopped")))
-    (stopped.path / "result.json").unlink()
-    for run, what_to_do in (
-        (finished, r", a finished run: choose another --out"),
-        (stopped, r": continue it with --resume \(in Python, resume=True\), or choose another --out"),
-    ):
-        before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
-        with pytest.raises(UserError, match=f"exists already{what_to_do}"):
-            train(tiny_config, run.path)
-        assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
-
-
 def test_one_process_at_a_time_trains_a_run(tiny_config: Config, tmp_path: Path) -> None:
     refused: list[str] = []
 
@@ -110,13 +97,6 @@ def test_one_process_at_a_time_trains_a_run(tiny_config: Config, tmp_path: Path)
 
     train(tiny_config, tmp_path / "run", progress=Meddler("digits"))
     assert set(refused) == {f"{tmp_path / 'run'} is being trained by another process: wait for it, or stop it"}
-
-
-def test_wrong_input_leaves_nothing_behind(tiny_config: Config, tmp_path: Path) -> None:
-    for wrong in ({"labels": 43}, {"backbone": "wrn-28-2"}, {"data": "nowhere"}, {"fold": 3}):
-        with pytest.raises(UserError):
-            train(tiny_config.replace(**wrong), tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_filled_leaves_nothing_behind(
@@ -194,19 +174,6 @@ def test_damaged_records_are_dropped_if_no_record_before_the_checkpoint_is_lost(
         recorded.metrics_until(6)
     assert file.read_bytes() == damaged
     assert [record["step"] for record in recorded.metrics_until(5)] == [2, 4]
-
-
-def test_test_items_without_a_label_are_predicted_but_not_scored(tiny_config: Config, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.arange(40) % 2
-    partly = np.where(np.arange(10) < 6, labels[:10], -1)
-    images = rng.integers(0, 256, (50, 8, 8), dtype=np.uint8)
-    path = tmp_path / "own.npz"
-    np.savez(path, images=images[:40], labels=labels, test_images=images[40:], test_labels=partly)
-    run = train(tiny_config.replace(data=str(path), test_share=0.0, labels=4, steps=2), tmp_path / "run")
-    assert run.result["n"] == 6
-    assert run.accuracy == list(run.metrics())[-1]["test/accuracy"]
-    assert len((run.path / "predictions.csv").read_text().splitlines()) == 11
 
 
 def test_pictures_are_called_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from normatch.training.job import _statistics
 from normatch.training.metrics import RESERVED
 from normatch.training.step import Step
 from tests.data.original_formats import random_bytes
+from tests.training.conftest import stopped_before
 
 
 @pytest.fixture
@@ -38,22 +39,6 @@ def stepped(config: Config, steps: int = 1) -> Loop:
     for _ in range(steps):
         loop.step()
     return loop
-
-
-@contextlib.contextmanager
-def stopping_at(stop: int) -> Iterator[None]:
-    """A run in the block ends with the checkpoint of the step ``stop``."""
-    save = checkpoint.save
-
-    def save_and_stop(folder: Path, step: int, tensors: dict[str, Tensor]) -> None:
-        save(folder, step, tensors)
-        if step == stop:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "save", save_and_stop)
-        with pytest.raises(KeyboardInterrupt):
-            yield
 
 
 def test_a_batch_has_its_samples_their_truth_and_the_averaged_model(config: Config) -> None:
@@ -151,7 +136,7 @@ def test_a_resumed_run_goes_on_counting_its_time(
 
     monkeypatch.setattr(Step, "__call__", timed)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    with stopping_at(6):
+    with stopped_before(6):
         train(config, tmp_path / "run")
     now[0] = 1000.0  # another process, another clock
     run = train(config, tmp_path / "run", resume=True)
@@ -185,10 +170,10 @@ def test_by_default_an_epoch_ends_with_an_evaluation_and_a_checkpoint(
     assert saved == [4, 8, 9]
 
 
-@pytest.mark.parametrize("method", methods.names())
+@pytest.mark.parametrize("method", ["normatch", "fixmatch", "supervised"])
 def test_all_that_is_compiled_of_a_step_is_one_graph(config: Config, method: str) -> None:
-    """Losses and what is measured beside them: a break in the graph would cost a captured step its speed."""
-    torch._dynamo.reset()
+    """Losses and what is measured beside them, of pseudo-labels with and without an auxiliary classifier and of none: a
+    break in the graph would cost a captured step its speed. Each method by itself is in tests/methods/test_contract."""
     loop = stepped(config.replace(method=method))
     loop.step._prepare()
     batch, truth = loop.step.sample()
@@ -223,15 +208,21 @@ def test_every_step_draws_its_own_samples_and_plans_them_once_and_ahead(
     assert drawn == [each for each in at for _ in ("labelled", "unlabelled")]
 
 
-def test_the_first_step_has_full_rates_and_its_average_a_tenth_of_the_first_weights(config: Config) -> None:
-    assert config.ema_ramp
-    loop = stepped(config, 0)
-    first = [p.clone() for p in loop.step.ema.model.parameters()]
+@pytest.mark.parametrize(("ramp", "kept"), [(True, 0.1), (False, 0.8)])
+def test_the_first_step_has_full_rates_and_its_average_a_share_of_the_first_weights(
+    ramp: bool, kept: float, config: Config
+) -> None:
+    """Of the first weights; running statistics are those of the trained model."""
+    loop = stepped(config.replace(ema=0.8, ema_ramp=ramp), 0)
+    average, trained = loop.step.ema.model, loop.step.method.model
+    first = [p.clone() for p in average.parameters()]
     loop.step()
-    optimisers, trained = loop.step.optimisers, loop.step.method.model.parameters()
+    optimisers = loop.step.optimisers
     assert optimisers._rates.tolist() == pytest.approx([group.lr for group in optimisers.groups], rel=1e-6)
-    for mine, start, p in zip(loop.step.ema.model.parameters(), first, trained, strict=True):
-        torch.testing.assert_close(mine, 0.1 * start + 0.9 * p.detach(), rtol=1e-5, atol=1e-7)
+    for mine, start, p in zip(average.parameters(), first, trained.parameters(), strict=True):
+        torch.testing.assert_close(mine, kept * start + (1 - kept) * p.detach(), rtol=1e-5, atol=1e-7)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(average.buffers(), trained.buffers(), strict=True))
+    assert average.get_buffer("backbone.norm.running_mean").any()
 
 
 @pytest.mark.parametrize("pool", ["device", "host"])
@@ -297,7 +288,7 @@ def test_a_resumed_run_keeps_the_network_and_threads_picked_for_it(
 ) -> None:
     """As on another kind of device, where others would be picked: the checkpoint did not fit its network."""
     auto, before = config.replace(backbone="auto"), torch.get_num_threads()
-    with stopping_at(3):
+    with stopped_before(3):
         train(auto.replace(threads=2), tmp_path / "run")
     monkeypatch.setattr("normatch.training.job.suitable_backbone", lambda *_, **__: "quick-resnet")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
