@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from normatch.data import load_corpus
+from normatch.data import arrays, load_corpus
 from normatch.data.load import find_listings, passed_over
 from normatch.data.manifest import is_manifest, list_paths
 from normatch.data.samples import find_samples
@@ -252,6 +252,28 @@ def test_an_array_that_claims_more_than_there_is_memory(tmp_path: Path) -> None:
 
 
 # Arrays
+
+
+def test_large_images_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, vectors, labels = random_bytes(7, 4, 5, 3), np.ones((7, 2), np.float32), np.arange(7) % 2
+    monkeypatch.setattr(arrays, "MAPPED", 0)
+    for name, save, inputs, mapped in (
+        ("images", np.savez, images, True),
+        ("grey", np.savez, images[..., 0].copy(), True),
+        ("turned", np.savez, np.asfortranarray(images), False),
+        ("compressed", np.savez_compressed, images, False),
+        ("vectors", np.savez, vectors, False),
+    ):
+        path = tmp_path / f"{name}.npz"
+        save(path, classes=np.array(["cat", "dog"]), images=inputs, labels=labels)
+        found = load_corpus(str(path)).train
+        np.testing.assert_array_equal(np.asarray(found.inputs).reshape(inputs.shape), inputs)
+        before, last = np.asarray(found.inputs)[-1, -1].copy(), inputs[-1:].tobytes()
+        path.write_bytes(path.read_bytes().replace(last, bytes(len(last))))
+        assert np.array_equal(np.asarray(found.inputs)[-1, -1], before) is not mapped
+    path = tmp_path / "images.npz"
+    path.write_bytes(path.read_bytes()[:-300])
+    assert f"cannot read {path}: " in complaint(path)
 
 
 def test_feature_vectors(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from normatch.data import split as splits
 from normatch.data.dataset import UNKNOWN, Corpus, Dataset, Selected
 from normatch.data.split import (
     Split,
@@ -78,6 +79,12 @@ def test_every_split_is_a_split(
     back = Split.from_json(json.loads(json.dumps(split.to_json())))
     assert back.to_json() == split.to_json()
     assert back.labelled.dtype == np.int64
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splits, "LARGE", 0)
+        stored = json.loads(json.dumps(split.to_json()))
+    assert not labelled & set(split.others.tolist())
+    assert set(stored["unlabelled"]["without"]) <= labelled | held
+    assert Split.from_json(stored).to_json() == split.to_json()
 
 
 def test_folds() -> None:

@@ -141,6 +141,12 @@ def test_the_pages_of_results_are_those_of_the_files(tmp_path: Path) -> None:
         assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text(), "run python benchmarks/page.py"
 
 
+def test_the_tables_of_scaling_are_those_of_the_files() -> None:
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    for table in runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))["tables"]():
+        assert table in page, "run python benchmarks/scaling.py"
+
+
 def test_every_warning_is_explained() -> None:
     rules = [rule.name for rule in diagnostics.RULES]
     text = (ROOT / "docs" / "warnings.md").read_text(encoding="utf-8")

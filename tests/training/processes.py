@@ -5,16 +5,20 @@ import copy
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from normatch import cli, recipes
-from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
+from normatch.data import Corpus, Dataset, HostPool, Pool, Stream, pool
+from normatch.data.dataset import Selected
 from normatch.methods import Embedding, methods
 from normatch.nets.model import Normalise
 from normatch.nets.norm import synchronise
@@ -79,7 +83,7 @@ def doubled() -> Iterator[None]:
 def together() -> dict[str, Any]:
     """All that several processes do without files; of one, the runs."""
     with joined("cpu") as those:
-        found = {"runs": runs(BY_THREE if those.size == 3 else tuple(RUNS))}
+        found = {"runs": runs(BY_THREE if those.size == 3 else tuple(RUNS)), "mapped": mapped()}
         return found if those.size == 1 else found | {"norms": norms(), "pools": pools()}
 
 
@@ -108,6 +112,32 @@ def run(method: str, steps: int = 4, **settings: Any) -> dict[str, Any]:
             losses.append(loop.step.meter.read()["loss"])
         state = {name: value.clone() for name, value in loop.step.state().items()}
         return {"losses": losses, "state": state, "record": loop.evaluate()}
+
+
+def mapped() -> dict[str, Any]:
+    """The losses of a run that counts as large, on a file, and the rows of the file that this process reads for it."""
+    take, read = Selected.take, set()
+
+    def taking(self: Selected, positions: NDArray[np.int64], out: NDArray[Any]) -> None:
+        read.update(self.index[positions].tolist())
+        take(self, positions, out)
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file, doubled():
+        for name, value in (("LARGE", 10), ("LANES", 8), ("BLOCK", 3)):
+            patch.setattr(pool, name, value)
+        patch.setattr(Selected, "take", taking)
+        np.random.default_rng(0).integers(0, 256, (60, 8, 8, 1), dtype=np.uint8).tofile(file)
+        images = np.memmap(file, np.uint8, "r", shape=(60, 8, 8, 1))
+        config = recipes.digits(labels=9).replace(method="fixmatch", steps=20, epoch=20, batch=6, ratio=1, pool="host")
+        labels = np.arange(60) // 20
+        job = prepare(config.replace(test_share=0.0), Corpus("tiny", Dataset(images, labels, ("bird", "cat", "dog"))))
+        job.method.double()
+        with job.runtime.scope():
+            step = Loop(job).step
+            for _ in range(20):
+                step()
+            step.close()
+            return {"read": read, "loss": step.meter.read()["loss"]}
 
 
 def _rounded(found: Embedding) -> Embedding:

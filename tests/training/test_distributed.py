@@ -100,6 +100,14 @@ def test_a_shared_pool_gives_what_a_whole_one_does(size: int, found: dict[int, l
         assert [what for what, same in several["pools"].items() if not same] == []
 
 
+@SEVERAL
+def test_each_image_of_a_mapped_file_is_read_by_one_process(size: int, found: dict[int, list[dict[str, Any]]]) -> None:
+    (one,), several = ([each["mapped"] for each in found[n]] for n in (1, size))
+    assert sum(len(each["read"]) for each in several) == 60
+    assert set.union(*(each["read"] for each in several)) == one["read"] == set(range(60))
+    assert [each["loss"] for each in several] == pytest.approx([one["loss"]] * size, rel=0, abs=1e-9)
+
+
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(run / "model.safetensors")
 

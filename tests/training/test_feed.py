@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, HostPool, Pool, Stream
+from normatch.data import Corpus, Dataset, HostPool, Pool, Stream, arrays, split
+from normatch.data import pool as pools
 from normatch.data.dataset import Selected
 from normatch.errors import UserError
 from normatch.training import feed as feeding
-from normatch.training import prepare, train
+from normatch.training import job, prepare, train
 from normatch.training.feed import SLOTS, DeviceFeed, Draw, HostFeed, stays_on_host
 from normatch.training.loop import Loop
 from normatch.training.metrics import Record
@@ -151,6 +152,32 @@ def test_a_run_is_the_same_with_either_pool(tiny_config: Config, tmp_path: Path)
     assert [run.result["accuracy"] for run in runs] == [runs[0].result["accuracy"]] * 2
 
 
+def test_a_large_run_on_a_mapped_file_resumes_bit_for_bit(
+    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopping(Lines):
+        def __call__(self, step: int, total: int, record: Record) -> None:
+            if step == 4:
+                raise RuntimeError("stop")
+
+    images = np.random.default_rng(0).integers(0, 256, (400, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", images=images, labels=np.arange(400) // 40)  # sorted by class
+    config = tiny_config.replace(data=str(tmp_path / "data.npz"), method="flexmatch", steps=6, checkpoint_every=3)
+    for module, name, value in ((pools, "LANES", 32), (pools, "BLOCK", 4), (arrays, "MAPPED", 0)):
+        monkeypatch.setattr(module, name, value)
+    for module in (pools, split, job):
+        monkeypatch.setattr(module, "LARGE", 100)
+    runs = [train(config.replace(pool=choice), tmp_path / choice) for choice in ("device", "host")]
+    with pytest.raises(RuntimeError, match="stop"):
+        train(config.replace(pool="host"), tmp_path / "resumed", progress=Stopping("stops"))
+    runs.append(train(config.replace(pool="host"), tmp_path / "resumed", resume=True))
+    for name in ("model.safetensors", "checkpoint/step-00000006.safetensors", "predictions.csv", "split.json"):
+        first, *others = ((run.path / name).read_bytes() for run in runs)
+        assert others == [first, first]
+    assert b'"below": 320' in first
+    assert runs[1].split.unlabelled.tolist() == list(range(320))
+
+
 def test_auto_keeps_images_on_the_gpu_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     images = some_items(10, images=True)
     small, both = Corpus("small", images), Corpus("both", images, images)
@@ -160,6 +187,9 @@ def test_auto_keeps_images_on_the_gpu_where_they_fit(monkeypatch: pytest.MonkeyP
     assert not stays_on_host("device", both, gpu)
     assert stays_on_host("host", small, gpu)
     assert [stays_on_host(choice, both, CPU) for choice in ("auto", "device", "host")] == [False, False, True]
+    monkeypatch.setattr(feeding, "_memory", lambda: 2 * size)
+    assert [stays_on_host("auto", corpus, CPU) for corpus in (small, both)] == [False, True]
+    assert not stays_on_host("device", both, CPU)
     monkeypatch.setattr(feeding, "_free_memory", lambda device: size)
     with pytest.raises(UserError, match=r"pool is 'device', but the images take .* GB .*: choose 'host' or 'auto'"):
         stays_on_host("device", both, gpu)

@@ -1,5 +1,7 @@
 """An ``.npz`` file of images or feature vectors and their labels."""
 
+import math
+import struct
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -23,12 +25,16 @@ NAMES = (
 """The names that the inputs and labels to train on, and those to test on, may have."""
 
 
+MAPPED = 2**30
+"""Bytes of images above which they stay in the file, from which batches are read."""
+
+
 def read_arrays(path: Path) -> Corpus:
     """Read ``images`` or ``x`` and ``labels`` or ``y`` (−1 where unknown), and optionally the same with the prefix
     ``test_`` and ``classes``, their names; also Keras' ``x_train``, ``y_train``, ``x_test`` and ``y_test``. Images are
     uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     with open_npz(path) as file:
-        content = {name: file[name] for name in file.files}
+        content = {name: _array(path, file, name) for name in file.files}
 
     found = [next((content[name] for name in names if name in content), None) for names in NAMES]
     inputs, labels, test_inputs, test_labels = found
@@ -76,6 +82,24 @@ def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
         raise
     except Exception as error:  # a damaged file can raise nearly anything, MemoryError if its header claims petabytes
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
+
+
+def _array(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> NDArray[Any]:
+    """One array of the file; images of more than MAPPED bytes are mapped unless compressed, which reads none yet."""
+    assert file.zip is not None
+    member = next((m for m in file.zip.infolist() if m.filename == f"{name}.npy" and m.file_size > MAPPED), None)
+    if member is None or member.compress_type != zipfile.ZIP_STORED:
+        return np.asarray(file[name])
+    with file.zip.open(member) as content:
+        version = np.lib.format.read_magic(content)
+        shape, fortran, kind = np.lib.format.read_array_header_1_0(content)
+    if version != (1, 0) or fortran or kind != np.uint8:
+        return np.asarray(file[name])
+    with path.open("rb") as raw:
+        raw.seek(member.header_offset + 26)  # where a zip file has the lengths of a name and of what follows it
+        name_and_more = sum(struct.unpack("<HH", raw.read(4)))
+    start = member.header_offset + 30 + name_and_more + member.file_size - math.prod(shape)
+    return np.asarray(np.memmap(path, np.uint8, mode="c", offset=start, shape=shape))
 
 
 def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:

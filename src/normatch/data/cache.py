@@ -56,7 +56,7 @@ class Decoded:
     @property
     def kept(self) -> NDArray[np.int64]:
         """The positions of the readable files in the list."""
-        return np.setdiff1d(np.arange(len(self.images) + len(self.bad)), list(self.bad))
+        return np.delete(np.arange(len(self.images) + len(self.bad)), list(self.bad))
 
 
 class CacheError(UserError):

@@ -1,9 +1,10 @@
 """The types that readers return: images or feature vectors, their labels, the names of the classes; their digest."""
 
 import hashlib
+import mmap
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from normatch.errors import UserError
 
-__all__ = ["MISSING", "UNKNOWN", "Corpus", "Dataset", "Inputs", "Selected", "digest", "pieces"]
+__all__ = ["LARGE", "MISSING", "UNKNOWN", "Corpus", "Dataset", "Inputs", "Selected", "digest", "pieces"]
 
 UNKNOWN = -1
 """The label of a sample whose class is not known, as in scikit-learn."""
@@ -24,6 +25,14 @@ MISSING = ("nan", "na", "n/a", "null")
 
 PIECE = 2**24
 """Bytes that are read at once where all rows are."""
+
+RECENT = 2**14
+"""Places in a file that are not asked for again, as the system most likely has them."""
+
+LARGE = 2**22
+"""More samples than this are shuffled by blocks (:class:`normatch.data.pool.Stream`), stored in ``split.json`` by those
+that are left out, and normalised by the statistics of some. A rule by their number, so that a run is the same on every
+machine, whatever its memory."""
 
 
 class Selected:
@@ -75,6 +84,31 @@ class Selected:
         """Write the rows at ``positions`` (B,) to ``out``, (B, H, W, C) or (B, D)."""
         # With mode="raise" NumPy would buffer ``out``; "clip" writes to it directly.
         np.take(self.array, self.index[positions], axis=0, out=out, mode="clip")
+
+    def ahead(self, neighbours: int) -> Callable[[NDArray[np.int64]], None]:
+        """A function that has the system begin to read rows (B,) of a mapped file, each with so many neighbours: by
+        itself it would wait for one after the other, and read up to megabytes around it. Of an array, it does nothing.
+        """
+        mapped: Any = self.array
+        while mapped is not None and not isinstance(mapped, mmap.mmap):
+            mapped = getattr(mapped, "base", None)
+        if mapped is None or not hasattr(mmap, "MADV_WILLNEED"):
+            return lambda positions: None
+        mapped.madvise(mmap.MADV_RANDOM)
+        begin = self.array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+        size = neighbours * self.array[:1].nbytes
+        recent: set[int] = set()
+
+        def read(positions: NDArray[np.int64]) -> None:
+            if len(recent) > RECENT:
+                recent.clear()
+            new = set((self.index[positions] // neighbours).tolist()) - recent
+            recent.update(new)
+            for some in new:
+                start = (begin + some * size) // mmap.PAGESIZE * mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_WILLNEED, start, min(begin + (some + 1) * size, len(mapped)) - start)
+
+        return read
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Batches in order, like ``Tensor.split``: (≤ size, C, H, W) or (≤ size, D)."""

@@ -112,7 +112,7 @@ def suggest(
     _must_be_some(labels)
     run, predictor = Run.open(Path(path)), load(path, device)
     train, model = corpus_of(run, moved, reading).train, predictor.model
-    labelled, free = run.split.labelled, np.setdiff1d(run.split.unlabelled, run.split.labelled)
+    labelled, free = run.split.labelled, run.split.others
     if not len(free):
         raise UserError(f"{path} has no sample without a label: add some to the data, and train again")
     places, known = _looked_at(labelled, free, seed)

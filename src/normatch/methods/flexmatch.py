@@ -41,22 +41,27 @@ class FlexMatch(WeakToStrong):
 
     label: Tensor
     """(Task.unlabelled,) the class of the last confident prediction; −1 if there was none."""
+    counts: Tensor
+    """(1 + K,) how often each is among them, first −1: kept, since to count millions takes longer than a step."""
 
     def __init__(self, model: Model, task: Task, settings: FlexMatchSettings) -> None:
         super().__init__(model, task, settings)
         self.register_buffer("label", torch.full((task.unlabelled,), -1))
+        self.register_buffer("counts", torch.tensor([task.unlabelled] + [0] * task.classes))
 
     @torch.no_grad()
     def weigh(self, p: Tensor, batch: Batch) -> Tensor:
         confidence, label = p.max(1)
         weight = threshold_weights(p, self.thresholds()[label])
         confident = confidence >= self.settings.threshold
-        remember(self.label, batch.positions, torch.where(confident, label, self.label[batch.positions]))
+        at, before = batch.positions, self.label[batch.positions]
+        remember(self.label, at, torch.where(confident, label, before))
+        once = (~(at[:, None] == at).tril(-1).any(1)).long()  # an image may occur several times in a batch
+        self.counts.index_add_(0, self.label[at] + 1, once).index_add_(0, before + 1, once, alpha=-1)
         return weight
 
     def thresholds(self) -> Tensor:
         """T (K,)."""
-        counts = (self.label[:, None] == torch.arange(-1, self.task.classes, device=self.label.device)).sum(0)
-        beta = counts[1:] / counts.amax()
+        beta = self.counts[1:] / self.counts.amax()
         thresholds: Tensor = self.settings.threshold * beta / (2 - beta)
         return thresholds

@@ -90,7 +90,7 @@ def compare(loop: Loop, on: str | None, predicted: Labels) -> tuple[list[Score],
     cross-validation over the labels makes most, since test samples choose nothing."""
     job, seed = loop.job, derive(loop.config.seed, "baselines")
     labelled = job.split.labelled[sample(len(job.split.labelled), MOST, seed)]
-    others = np.setdiff1d(job.split.unlabelled, job.split.labelled)
+    others = job.split.others
     others = others[sample(len(others), MOST - len(labelled), seed)]
     rows = sample(len(predicted), MOST, seed)
     truth = loop.held_out[on].labels.cpu().numpy()[rows] if on is not None else None

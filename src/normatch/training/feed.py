@@ -1,6 +1,8 @@
 """Supply each step with its inputs: gathered on the device, or read ahead from host memory, which is larger."""
 
 import copy
+import math
+import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +23,7 @@ SLOTS = 4
 """Number of steps whose inputs are read ahead."""
 
 SHARE = 0.5
-"""Inputs that take more than this share of the GPU's free memory stay on the host."""
+"""Inputs that take more than this share of the GPU's free memory, or of the machine's, stay where they are."""
 
 Draw = tuple[Stream, NDArray[np.int64]]
 """A stream of draws, and the positions in the pool of the samples that it draws from."""
@@ -30,18 +32,25 @@ Draw = tuple[Stream, NDArray[np.int64]]
 def stays_on_host(
     choice: Literal["auto", "device", "host"], corpus: Corpus, device: torch.device, world: World = ALONE
 ) -> bool:
-    """Whether the inputs of ``corpus`` stay in host memory: by ``choice`` or, with auto, if the GPU has too little for
-    this process's part of them."""
-    if choice == "host" or device.type != "cuda":
-        return choice == "host"
-    size = sum(part.inputs.nbytes for part in corpus.parts.values()) / world.size
-    free = world.least(_free_memory(device))
+    """Whether the inputs of ``corpus`` stay in host memory, or in their file: by ``choice`` or, with auto, if the GPU
+    has too little for this process's part of them, or the machine for a copy."""
+    if choice == "host":
+        return True
+    whole = sum(part.inputs.nbytes for part in corpus.parts.values())
+    if device.type != "cuda":
+        return choice == "auto" and whole > SHARE * _memory()
+    size, free = whole / world.size, world.least(_free_memory(device))
     if choice == "device" and size > free:
         raise UserError(
             f"pool is 'device', but the images take {size / 1e9:.1f} GB and the GPU has {free / 1e9:.1f} free: "
             "choose 'host' or 'auto'"
         )
     return choice == "auto" and size > SHARE * free
+
+
+def _memory() -> float:
+    """The machine's, in bytes, if it says so."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
 
 
 def _free_memory(device: torch.device) -> int:
@@ -86,6 +95,7 @@ class HostFeed:
         held = pool.own if isinstance(pool, Part) else pool
         assert isinstance(held, HostPool)
         self._inputs = held.inputs
+        self._read = held.inputs.ahead(max(stream.neighbours for stream, _ in draws))
         # Copies, because a stream caches recent orders and the caller's thread uses its streams at other steps.
         self._draws = [(copy.copy(stream), samples) for stream, samples in draws]
         shape = (SLOTS, sum(stream.batch for stream, _ in draws), *held.inputs.array.shape[1:])
@@ -132,6 +142,7 @@ class HostFeed:
         if self._copies is not None:
             self._copied[slot].synchronize()  # the slot's previous copy may still be reading it
         rows = np.concatenate(drawn)
+        self._read(rows.clip(0))
         self._inputs.take(rows.clip(0), self._host[slot].numpy())
         if self._part is not None:
             self._host[slot, rows < 0] = 0
