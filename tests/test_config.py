@@ -17,7 +17,8 @@ from normatch.methods.fixmatch import FixMatchSettings
 from normatch.methods.normatch import NorMatchSettings
 from normatch.methods.parts.groups import OptimConfig
 from normatch.methods.supervised import Supervised
-from normatch.recipes import own
+from normatch.methods.uda import UDASettings
+from normatch.recipes import own, recipes
 
 
 def through_json(config: Config) -> Config:
@@ -29,6 +30,16 @@ def test_another_method_brings_its_own_settings_and_keeps_what_was_changed() -> 
     changed = Config(settings=NorMatchSettings(passes="shared", decide_after=0.5))
     assert changed.replace(method="fixmatch").settings == FixMatchSettings(passes="shared")
     assert changed.replace(method="supervised").settings == Settings()
+    assert changed.replace(method="mixmatch").settings == methods.get("mixmatch").Settings(), "it has no shared passes"
+    both = Config(method="fixmatch", settings=FixMatchSettings(consensus="nfc", disagree="drop"))
+    assert both.replace(method="uda").settings == UDASettings(consensus="nfc", disagree="drop")
+
+
+@pytest.mark.parametrize("recipe", recipes.names())
+def test_every_method_can_be_trained_by_every_recipe(recipe: str) -> None:
+    for name, method in methods.items():
+        config = recipes.get(recipe).build().replace(method=name)
+        config.augment.must_show({*method.views.labelled, *method.views.unlabelled}, name)
 
 
 @pytest.mark.parametrize(

@@ -191,14 +191,18 @@ class Config:
     def replace(self, **changes: Any) -> "Config":
         """A copy with some fields changed.
 
-        With a new method come its default settings, except that a setting which both methods have and which differs
-        from the old method's default is carried over: a recipe's choice holds for all methods compared on it.
+        With a new method come its default settings, except that a setting which both methods may have and which differs
+        from the old method's default is carried over: a recipe's choice holds for all methods compared on it. So do its
+        strong views, unless the new method has none.
         """
-        if changes.get("method", self.method) != self.method and "settings" not in changes:
-            wanted = methods.get(changes["method"]).Settings
-            names, default = {f.name for f in dataclasses.fields(wanted)}, type(self.settings)()
+        if changes.get("method", self.method) != self.method:
+            kind, default = methods.get(changes["method"]), type(self.settings)()
+            names = {f.name for f in dataclasses.fields(kind.Settings)}
             kept = {name: v for name, v in vars(self.settings).items() if name in names and v != getattr(default, name)}
-            changes["settings"] = wanted(**kept)
+            if not _allowed(kind.Settings, kept):
+                kept = {name: v for name, v in kept.items() if _allowed(kind.Settings, {name: v})}
+            views = {*kind.views.labelled, *kind.views.unlabelled}
+            changes = {"settings": kind.Settings(**kept), "augment": self.augment.for_views(views)} | changes
         return dataclasses.replace(self, **changes)
 
 
@@ -229,6 +233,15 @@ def read_config(file: Path) -> Config:
 def _must(name: str, value: object, allowed: bool, remedy: str) -> None:
     if not allowed:
         raise UserError(f"{name} is {value}: give {remedy}")
+
+
+def _allowed(kind: type[Settings], values: dict[str, Any]) -> bool:
+    """Whether settings of this kind may have these values."""
+    try:
+        kind(**values).check()
+    except UserError:
+        return False
+    return True
 
 
 def _must_be_settings(kind: type[Settings], method: str) -> None:

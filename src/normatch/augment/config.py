@@ -1,7 +1,7 @@
 """The augmentations of a run: which, how strong, and whether its samples and views have them at all."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from normatch.augment.randaugment import MAX_STRENGTH
 from normatch.errors import UserError
@@ -77,6 +77,12 @@ class AugmentConfig:
                 f"augment.{field} is {value}, which is for strong views, but method {method!r} has none: "
                 "leave it out, or choose another method"
             )
+
+    def for_views(self, views: Collection[str]) -> "AugmentConfig":
+        """The same, with the defaults of what is for strong views if these are none."""
+        if not set(views) <= WITHOUT_STRONG:
+            return self
+        return replace(self, **{field: getattr(AugmentConfig, field) for field in STRONG_ALONE})
 
     def _asked(self, fields: Collection[str]) -> Iterator[tuple[str, object]]:
         """Fields that are neither at their default nor turned off: recipes of digits, say, have no flips."""
