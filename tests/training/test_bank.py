@@ -21,6 +21,7 @@ from normatch.evaluate.suggest import suggest
 from normatch.nets import create_backbone
 from normatch.nets.weights import read_weights
 from normatch.training import Run, bank, open_corpus, prepare, train
+from normatch.training.job import frozen_features
 from normatch.training.progress import Progress
 from normatch.training.step import Step
 
@@ -71,6 +72,12 @@ def test_the_saved_model_takes_images_and_predicts_as_training_did(frozen: Confi
     assert job.frozen is not None
     before, after = (model.backbone.state_dict() for model in (job.frozen, normatch.load(run.path).model))
     assert all(torch.equal(value, after[name]) for name, value in before.items() if name.startswith("embedder."))
+
+
+def test_features_to_choose_by_are_those_that_a_run_learns_from(frozen: Config) -> None:
+    job = prepare(frozen)
+    found = frozen_features(frozen, job.corpus.train)
+    np.testing.assert_allclose(found, np.asarray(job.samples.train.inputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("copies", [0, 2])
