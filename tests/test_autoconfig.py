@@ -55,7 +55,7 @@ def pictures(where: Path, sides: list[int], mode: str = "RGB") -> Path:
 @pytest.fixture(autouse=True)
 def _alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features of images to choose by, in no time: all are the same, so they choose nothing."""
-    monkeypatch.setattr(autoconfig, "frozen_features", lambda config, images, reading: np.ones((len(images), 2000)))
+    monkeypatch.setattr(autoconfig, "frozen_features", lambda config, images: np.ones((len(images), 2000)))
 
 
 def choose(data: Path, **options: Any) -> Plan:
@@ -224,7 +224,7 @@ def test_hog_is_put_beside_the_network_where_the_labels_say_so(
     data = pictures(tmp_path / "p", [40] * 60)
     seen: list[int] = []
 
-    def features(config: Config, images: Dataset, reading: Reading) -> Any:
+    def features(config: Config, images: Dataset) -> Any:
         assert config.backbone == "with-hog:efficientnet-lite0"
         seen.append(len(images))
         z = np.random.default_rng(0).normal(size=(len(images), HOG.size + 3))

@@ -290,7 +290,7 @@ def choose(
         _choose_validation(draft, corpus)
     to_learn_from = with_test_set(draft.config, _labels_of(corpus))
     split = draw(draft.config, to_learn_from)
-    _choose_features(draft, corpus, split, reading)
+    _choose_features(draft, corpus, split)
     _choose_alignment(draft, to_learn_from, split)
     _choose_training(draft, split, device)
     if corpus.train.is_images and config.augment.flip and (draft.config.copies or not draft.config.freeze):
@@ -546,7 +546,7 @@ def _choose_test_share(draft: Plan, corpus: Corpus) -> None:
     draft.set("test_share", share, why)
 
 
-def _choose_features(draft: Plan, corpus: Corpus, split: Split, reading: Reading) -> None:
+def _choose_features(draft: Plan, corpus: Corpus, split: Split) -> None:
     """Put HOG beside the features of the pretrained network if that is better, by more than a standard error, in
     cross-validation over the labels."""
     config = draft.config
@@ -555,7 +555,7 @@ def _choose_features(draft: Plan, corpus: Corpus, split: Split, reading: Reading
     labelled = split.labelled[sample(len(split.labelled), CHOOSING, config.seed, "features")]
     images = with_test_set(config, corpus).train.view(labelled)
     beside = config.replace(backbone=f"{WITH_HOG}:{config.backbone}")
-    z = frozen_features(beside, images, reading)
+    z = frozen_features(beside, images)
     alone, both = (cross_validated(part, images.labels, config.seed) for part in (z[:, : -HOG.size], z))
     if both - alone > math.sqrt(alone * (1 - alone) / len(labelled)):
         why = f"logistic regression on both has {both:.0%} in cross-validation over the labels, without HOG {alone:.0%}"

@@ -258,10 +258,12 @@ def prepare(
     return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, start, embedding_seconds)
 
 
-def frozen_features(config: Config, images: Dataset, reading: Reading = DEFAULT) -> NDArray[np.float32]:
-    """The features (N, D) of images that a run with a frozen backbone learns from."""
+def frozen_features(config: Config, images: Dataset) -> NDArray[np.float32]:
+    """The features (N, D) of images that a run with a frozen backbone learns from. They are not cached: some images of
+    many would push larger entries out."""
     runtime = Runtime.of(config).with_threads(math.inf)
     model = _frozen_model(config, images).to(runtime.device)
+    reading = Reading(cache=False)
     return features_of(model, images, config.augment, 0, config.seed, runtime, reading, lambda n: None)[:, 0]
 
 
