@@ -16,8 +16,8 @@ from normatch import autoconfig, recipes
 from normatch.augment import AugmentConfig
 from normatch.autoconfig import Plan, muon_rate, plan
 from normatch.cli import main
-from normatch.config import to_json
-from normatch.data import Reading
+from normatch.config import Config, to_json
+from normatch.data import Dataset, Reading
 from normatch.data.inspect import describe, inspect
 from normatch.errors import UserError
 from normatch.evaluate.held_out import evaluate_run
@@ -26,6 +26,7 @@ from normatch.methods import methods
 from normatch.methods.normatch import NorMatch, NorMatchSettings
 from normatch.methods.parts.groups import Group, OptimConfig
 from normatch.nets.model import FORMAT, ModelSpec
+from normatch.nets.plain import HOG
 from normatch.training import Job, Loop, Run, prepare, train
 from normatch.training.bench import Pace
 from normatch.training.bench import pace as measure
@@ -49,6 +50,12 @@ def pictures(where: Path, sides: list[int], mode: str = "RGB") -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (side, side + 3, 3), np.uint8)).convert(mode).save(place)
     return where
+
+
+@pytest.fixture(autouse=True)
+def _alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features of images to choose by, in no time: all are the same, so they choose nothing."""
+    monkeypatch.setattr(autoconfig, "frozen_features", lambda config, images: np.ones((len(images), 2000)))
 
 
 def choose(data: Path, **options: Any) -> Plan:
@@ -207,6 +214,30 @@ def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch:
     assert not made.config.freeze
     assert "--scratch" in made.describe()
     assert "pip install 'normatch[pretrained]'" in made.describe()
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_hog_is_put_beside_the_network_where_the_labels_say_so(
+    helps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its features are the last of those that are cross-validated; those of test pictures choose nothing."""
+    data = pictures(tmp_path / "p", [40] * 60)
+    seen: list[int] = []
+
+    def features(config: Config, images: Dataset) -> Any:
+        assert config.backbone == "with-hog:efficientnet-lite0"
+        seen.append(len(images))
+        z = np.random.default_rng(0).normal(size=(len(images), HOG.size + 3))
+        z[:, -1 if helps else 0] = 100 * images.labels
+        return z.astype(np.float32)
+
+    monkeypatch.setattr(autoconfig, "frozen_features", features)
+    made = choose(data)
+    assert made.config.backbone == ("with-hog:" if helps else "") + "efficientnet-lite0"
+    assert seen == [48], "a fifth is held out"
+    assert ("in cross-validation over the labels, without HOG" in made.describe()) == helps
+    assert choose(data, changes={"backbone": "efficientnet-lite0", "freeze": True}).config.backbone[:4] == "effi"
+    assert len(seen) == 1, "the user has chosen a network"
 
 
 def test_a_gpu_embeds_larger_pictures_by_a_larger_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

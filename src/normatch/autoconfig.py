@@ -30,10 +30,22 @@ from normatch.nets.frozen import FROZEN as FROZEN_FAMILY
 from normatch.nets.frozen import TUNED as TUNED_FAMILY
 from normatch.nets.frozen import plain_name
 from normatch.nets.model import Model, read_spec
+from normatch.nets.plain import HOG
+from normatch.nets.with_hog import WITH_HOG
 from normatch.recipes import own
+from normatch.seeding import sample
 from normatch.text import aligned, counted
+from normatch.training.baselines import cross_validated
 from normatch.training.bench import SPARE, Pace, embedding_pace, pace
-from normatch.training.job import draw, must_have_classes, open_corpus, prepare, untrained_start, with_test_set
+from normatch.training.job import (
+    draw,
+    frozen_features,
+    must_have_classes,
+    open_corpus,
+    prepare,
+    untrained_start,
+    with_test_set,
+)
 from normatch.training.run import Run
 from normatch.training.train import run_folder
 
@@ -83,6 +95,9 @@ WORTH = 500
 
 SPARED = 250
 """With so many labels, fine-tuning sets a fifth aside to choose between its start and its end by."""
+
+CHOOSING = 500
+"""The most labels by which features are chosen: two cores embed so many images in five seconds."""
 
 STAGE = (
     *("steps", "epoch", "batch", "ratio", "optim", "ema", "ema_ramp", "norm_momentum", "augment"),
@@ -275,6 +290,7 @@ def choose(
         _choose_validation(draft, corpus)
     to_learn_from = with_test_set(draft.config, _labels_of(corpus))
     split = draw(draft.config, to_learn_from)
+    _choose_features(draft, corpus, split)
     _choose_alignment(draft, to_learn_from, split)
     _choose_training(draft, split, device)
     if corpus.train.is_images and config.augment.flip and (draft.config.copies or not draft.config.freeze):
@@ -528,6 +544,22 @@ def _choose_test_share(draft: Plan, corpus: Corpus) -> None:
     if corpus.test is not None:
         why += f" in place of the {len(corpus.test):,} test samples, which have no labels"
     draft.set("test_share", share, why)
+
+
+def _choose_features(draft: Plan, corpus: Corpus, split: Split) -> None:
+    """Put HOG beside the features of the pretrained network if that is better, by more than a standard error, in
+    cross-validation over the labels."""
+    config = draft.config
+    if not config.freeze or "backbone" not in draft.chosen:
+        return
+    labelled = split.labelled[sample(len(split.labelled), CHOOSING, config.seed, "features")]
+    images = with_test_set(config, corpus).train.view(labelled)
+    beside = config.replace(backbone=f"{WITH_HOG}:{config.backbone}")
+    z = frozen_features(beside, images)
+    alone, both = (cross_validated(part, images.labels, config.seed) for part in (z[:, : -HOG.size], z))
+    if both - alone > math.sqrt(alone * (1 - alone) / len(labelled)):
+        why = f"logistic regression on both has {both:.0%} in cross-validation over the labels, without HOG {alone:.0%}"
+        draft.set("backbone", beside.backbone, why)
 
 
 def _choose_alignment(draft: Plan, corpus: Corpus, split: Split) -> None:

@@ -1,10 +1,14 @@
-"""HOG against loops over pixels."""
+"""HOG against loops over pixels; beside the features of a network."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from normatch.nets import create_backbone
+from normatch.errors import UserError
+from normatch.nets import create_backbone, find_backbone
+from normatch.nets.weights import load_weights
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16, 3), (2, 33, 20, 1)], ids=str)
@@ -28,3 +32,14 @@ def test_hog_equals_loops_over_pixels(shape: tuple[int, ...]) -> None:
             block = np.concatenate([expected[:, i + a, j + b] for a in (0, 1) for b in (0, 1)], 1)
             block /= np.linalg.norm(block, axis=1, keepdims=True) + 1e-3
             np.testing.assert_allclose(found[:, i, j], block, atol=1e-4)
+
+
+def test_hog_stands_beside_the_features_of_a_network(tmp_path: Path) -> None:
+    inner, x = create_backbone("small-wide", (3, 16, 16)).eval(), torch.randn(2, 3, 16, 16)
+    torch.save(inner.state_dict(), tmp_path / "weights.pth")
+    frozen = create_backbone("frozen:with-hog:small-wide", (3, 16, 16)).eval()
+    load_weights(frozen, tmp_path / "weights.pth")
+    z = frozen.embedder(x)  # type: ignore[operator]
+    torch.testing.assert_close(z, torch.cat([inner(x), create_backbone("hog", (3, 16, 16))(x)], 1))
+    with pytest.raises(UserError, match="with-hog takes images, and 'mlp' takes feature vectors"):
+        find_backbone("with-hog:mlp")

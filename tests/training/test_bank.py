@@ -1,5 +1,6 @@
 """Training on the features of a frozen backbone: one model from pixels to classes, repeated and resumed bit for bit."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from normatch.evaluate.suggest import suggest
 from normatch.nets import create_backbone
 from normatch.nets.weights import read_weights
 from normatch.training import Run, bank, open_corpus, prepare, train
+from normatch.training.job import frozen_features
 from normatch.training.progress import Progress
 from tests.training.conftest import stopped_before
 
@@ -62,6 +64,30 @@ def test_the_saved_model_takes_images_and_predicts_as_training_did(frozen: Confi
     assert job.frozen is not None
     before, after = (model.backbone.state_dict() for model in (job.frozen, normatch.load(run.path).model))
     assert all(torch.equal(value, after[name]) for name, value in before.items() if name.startswith("embedder."))
+
+
+def test_features_that_take_long_are_not_taken_for_abandoned(
+    frozen: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path))
+    embed = bank.embed
+
+    def slow(*args: Any) -> bank.Bank:
+        (pixels,) = tmp_path.glob(".part-*/pixels")
+        os.utime(pixels, (0, 0))
+        found = embed(*args)
+        Cache().keep(8)  # as another process does, before it writes
+        return found
+
+    monkeypatch.setattr(bank, "embed", slow)
+    prepare(frozen)
+    assert len(Cache().entries()) == 1
+
+
+def test_features_to_choose_by_are_those_that_a_run_learns_from(frozen: Config) -> None:
+    job = prepare(frozen)
+    found = frozen_features(frozen, job.corpus.train)
+    np.testing.assert_allclose(found, np.asarray(job.samples.train.inputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("copies", [0, 2])

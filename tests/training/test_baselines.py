@@ -15,6 +15,7 @@ from normatch.cli import main
 from normatch.config import Config
 from normatch.errors import UserError
 from normatch.methods.parts.groups import OptimConfig
+from normatch.nets import create_backbone
 from normatch.nets.model import Model, ModelSpec, load_model
 from normatch.recipes import own
 from normatch.report import numbers_of, write_report
@@ -102,6 +103,12 @@ def test_images_have_hog_and_pixels_and_the_labels_choose_what_is_stored(
     held = [int(line.split(",")[0]) for line in (run.path / "predictions.csv").read_text().splitlines()[1:]]
     assert len(held) == by["pixels"]["n"]
 
+    # Of images whose features a run learns from, HOG is that of the images still.
+    weights = tmp_path / "weights.pth"
+    torch.save(create_backbone("small-wide", (1, 12, 12)).state_dict(), weights)
+    frozen = train(run.config.replace(freeze=True, weights=weights), tmp_path / "frozen").result["baselines"]
+    assert [b["accuracy"] for b in frozen if b["features"] == "HOG"] == [by["HOG"]["accuracy"]]
+
     class BestOnMostFeatures(baselines._LogisticRegression):
         validated = property(lambda self: self.mean.size / 1e6, lambda self, value: None)
 
@@ -152,11 +159,13 @@ def test_logistic_regression_is_scikit_learns_on_standardised_features(classes: 
     np.testing.assert_allclose(p.sum(1), p[:, expected.classes_].sum(1), atol=1e-6)
 
 
-def test_a_frozen_network_gives_its_own_features() -> None:
-    spec = ModelSpec("frozen:small-wide", (3, 16, 16), ("a", "b"), (100.0,) * 3, (50.0,) * 3)
+def test_a_frozen_network_gives_its_own_features_and_hog() -> None:
+    spec = ModelSpec("frozen:with-hog:small-wide", (3, 16, 16), ("a", "b"), (100.0,) * 3, (50.0,) * 3)
     model = Model(spec).eval()
-    ((name, plain),) = baselines.plain_models(model).items()
-    assert (name, plain.spec.backbone) == ("features of small-wide", "small-wide")
+    found = baselines.plain_models(model)
+    assert list(found) == ["features of small-wide with HOG", "HOG"]
+    plain = found["features of small-wide with HOG"]
+    assert plain.spec.backbone == "with-hog:small-wide"
     x = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
     torch.testing.assert_close(plain.features(x), model.backbone.embedder(model.normalise(x)))  # type: ignore[operator]
 

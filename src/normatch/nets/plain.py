@@ -21,8 +21,10 @@ class HOG(Backbone):
     """Histograms of oriented gradients (Dalal and Triggs 2005) of the mean over the channels: 8 × 8 cells of 9
     orientations, each gradient shared by the two nearest, normalised in blocks of 2 × 2 cells; 1,764 features."""
 
+    size = (CELLS - 1) ** 2 * 4 * ORIENTATIONS
+
     def __init__(self) -> None:
-        super().__init__((CELLS - 1) ** 2 * 4 * ORIENTATIONS)
+        super().__init__(self.size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (N, C, H, W) to features (N, 1764)."""
@@ -35,10 +37,11 @@ class HOG(Backbone):
         low, upper = at.floor(), at - at.floor()
         rows, columns = (torch.arange(side, device=x.device) * CELLS // side for side in (height, width))
         cell = (rows[:, None] * CELLS + columns) * ORIENTATIONS
+        length = (dx.square() + dy.square()).sqrt()  # torch.hypot has no translation to ONNX
         counts = grey.new_zeros(n, CELLS * CELLS * ORIENTATIONS)
         for bins, share in ((low, 1 - upper), (low + 1, upper)):
             into = (cell + bins.long() % ORIENTATIONS).flatten(1)
-            counts = counts.scatter_add(1, into, (torch.hypot(dx, dy) * share).flatten(1))
+            counts = counts.scatter_add(1, into, (length * share).flatten(1))
         cells = counts.view(n, CELLS, CELLS, ORIENTATIONS)
         blocks = torch.cat([cells[:, i : CELLS - 1 + i, j : CELLS - 1 + j] for i in (0, 1) for j in (0, 1)], 3)
         norms: Tensor = torch.linalg.vector_norm(blocks, dim=3, keepdim=True)

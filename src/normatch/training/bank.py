@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import IO
@@ -94,16 +95,20 @@ def features_of(
     cache = Cache() if reading.cache else None
     key = _key(model, images, augment if copies else None, copies, seed if copies else 0, runtime) if cache else ""
 
-    def make() -> Bank:
+    def make(done: Callable[[int], None]) -> Bank:
         with runtime.scope():
             return embed(model, images, Views(images.shape, augment), copies, seed, done)
 
     def write(file: IO[bytes]) -> Found:
-        file.write(make().tobytes())
+        def shown(n: int) -> None:
+            os.utime(file.name)  # else another process would take the file for abandoned, and delete it
+            done(n)
+
+        file.write(make(shown).tobytes())
         return np.zeros(len(images), np.uint8), {}, True
 
     if cache is None:
-        return make()
+        return make(done)
     found = cache.open(key, form) or cache.write(key, form, write)
     return np.ascontiguousarray(found.images).view(np.float32)[..., 0]
 

@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from normatch.data import UNKNOWN
+from normatch.data.dataset import Selected
 from normatch.nets.frozen import Frozen, plain_name
 from normatch.nets.model import HeadSpec, Model, features, logits
+from normatch.nets.with_hog import WithHOG
 from normatch.seeding import derive, sample
 from normatch.significance import mcnemar
 from normatch.training.diagnostics import START
 from normatch.training.loop import Loop
 
-__all__ = ["BASELINE", "Score", "compare", "score_start"]
+__all__ = ["BASELINE", "Score", "compare", "cross_validated", "score_start"]
 
 BASELINE = "baseline"
 """The name, without suffix, of the files of a run's logistic regression: those of a model."""
@@ -125,31 +127,41 @@ def compare(loop: Loop, on: str | None, predicted: Labels) -> tuple[list[Score],
 
 def plain_features(loop: Loop, train: Labels, on: str | None, held_out: Labels) -> Iterator[Plain]:
     """The plain features of the training samples at ``train`` and of those held out at ``held_out``."""
-    parts = loop.job.samples.train.view(train), (loop.job.held_out[on] if on else loop.job.samples.train).view(held_out)
-    pools = list(map(loop.pool_of, parts))
-    embedded = loop.job.frozen is not None  # the pools have the frozen network's features already
-    for name, model in plain_models(loop.job.start or loop.job.whole(loop.step.ema.model)).items():
+    job = loop.job
+    for name, model in plain_models(job.start or job.whole(loop.step.ema.model)).items():
+        # Of a frozen network they are there already.
+        there = job.frozen is not None and model.spec.backbone == plain_name(job.frozen.spec.backbone)
+        corpus = job.samples if there else job.corpus
+        parts = corpus.train.view(train), (job.held_out_of(corpus)[on] if on else corpus.train).view(held_out)
         z, z_held_out = (
-            (torch.cat(list(pool.inputs.split(MOST))) if embedded else features(model, pool.inputs)).cpu().numpy()
-            for pool in pools
+            np.asarray(part.inputs) if there else features(model, Selected.of(part.inputs)).cpu().numpy()
+            for part in parts
         )
         yield Plain(name, model, z, z_held_out)
 
 
 def plain_models(model: Model) -> dict[str, Model]:
     """Models from the same inputs to plain features, by what these are called: those of a frozen network, of images HOG
-    and pixels, and vectors themselves."""
+    and, without such a network, pixels, and vectors themselves."""
     spec = replace(model.spec, head=HeadSpec(), auxiliary=(), temperature=None)
+    named = {"HOG": "hog"} if len(spec.shape) == 3 else {"the vectors": "identity"}
+    made: dict[str, Model] = {}
     if isinstance(model.backbone, Frozen):
         name = plain_name(spec.backbone)
-        plain = Model(replace(spec, backbone=name))
+        beside = " with HOG" if isinstance(model.backbone.embedder, WithHOG) else ""
+        plain = made[f"features of {name.rpartition(':')[2]}{beside}"] = Model(replace(spec, backbone=name))
         plain.backbone.load_state_dict(model.backbone.embedder.state_dict())
-        made = {f"features of {name.rpartition(':')[2]}": plain}
-    else:
-        names = {"HOG": "hog", "pixels": "identity"} if len(spec.shape) == 3 else {"the vectors": "identity"}
-        made = {name: Model(replace(spec, backbone=backbone)) for name, backbone in names.items()}
+    elif len(spec.shape) == 3:
+        named["pixels"] = "identity"
+    made |= {name: Model(replace(spec, backbone=backbone)) for name, backbone in named.items()}
     device = model.normalise.mean.device
     return {name: plain.eval().to(device) for name, plain in made.items()}
+
+
+def cross_validated(z: Floats, y: Labels, seed: int) -> float:
+    """The accuracy of logistic regression on features (N, D) in cross-validation over the labels; 0 if these are too
+    few."""
+    return _LogisticRegression(z, y, seed).validated
 
 
 class _LogisticRegression:

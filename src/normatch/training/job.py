@@ -24,7 +24,7 @@ from normatch.nets.frozen import FROZEN, TUNED, Frozen, plain_name
 from normatch.nets.model import Model, ModelSpec, load_model
 from normatch.nets.weights import load_weights
 from normatch.seeding import derive
-from normatch.training.bank import Bank, embedded, joined
+from normatch.training.bank import Bank, embedded, features_of, joined
 from normatch.training.feed import stays_on_host
 from normatch.training.label_file import must_be_runs_on, read_label_files, with_labels
 from normatch.training.progress import Progress, quiet
@@ -35,6 +35,7 @@ __all__ = [
     "Job",
     "corpus_of",
     "draw",
+    "frozen_features",
     "must_have_classes",
     "open_corpus",
     "prepare",
@@ -69,11 +70,15 @@ class Job:
     @property
     def held_out(self) -> dict[str, Dataset]:
         """Held-out samples whose class is known, by name ("test", "validation")."""
-        parts, test = {}, self.samples.test
+        return self.held_out_of(self.samples)
+
+    def held_out_of(self, corpus: Corpus) -> dict[str, Dataset]:
+        """The same of ``corpus`` or of ``samples``."""
+        parts, test = {}, corpus.test
         if test is not None and len(known := np.flatnonzero(test.labels != UNKNOWN)):
             parts["test"] = test if len(known) == len(test) else test.view(known)
         if len(self.split.validation):
-            parts["validation"] = self.samples.train.view(self.split.validation)
+            parts["validation"] = corpus.train.view(self.split.validation)
         return parts
 
     @property
@@ -252,6 +257,15 @@ def prepare(
         method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     start = start.to(runtime.device) if start is not None else None
     return Job(config, corpus, split, runtime, views, method, on_host, samples, frozen, bank, start, embedding_seconds)
+
+
+def frozen_features(config: Config, images: Dataset) -> NDArray[np.float32]:
+    """The features (N, D) of images that a run with a frozen backbone learns from. They are not cached: some images of
+    many would push larger entries out."""
+    runtime = Runtime.of(config).with_threads(math.inf)
+    model = _frozen_model(config, images).to(runtime.device)
+    reading = Reading(cache=False)
+    return features_of(model, images, config.augment, 0, config.seed, runtime, reading, lambda n: None)[:, 0]
 
 
 def untrained_start(config: Config, images: Dataset) -> Model:
