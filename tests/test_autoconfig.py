@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from normatch import autoconfig, recipes
+from normatch import recipes
 from normatch.augment import AugmentConfig
-from normatch.autoconfig import Plan, muon_rate, plan
+from normatch.autoconfig import Plan, muon_rate, plan, plans, rules
+from normatch.autoconfig import minutes as fitting
 from normatch.cli import main
 from normatch.config import Config, to_json
 from normatch.data import Dataset, Reading
@@ -55,7 +57,13 @@ def pictures(where: Path, sides: list[int], mode: str = "RGB") -> Path:
 @pytest.fixture(autouse=True)
 def _alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features of images to choose by, in no time: all are the same, so they choose nothing."""
-    monkeypatch.setattr(autoconfig, "frozen_features", lambda config, images: np.ones((len(images), 2000)))
+    monkeypatch.setattr(rules, "frozen_features", lambda config, images: np.ones((len(images), 2000)))
+
+
+def embed_at(monkeypatch: pytest.MonkeyPatch, pace: Callable[..., float]) -> None:
+    """Let networks embed so many images in a second."""
+    for module in (rules, fitting):
+        monkeypatch.setattr(module, "embedding_pace", pace)
 
 
 def choose(data: Path, **options: Any) -> Plan:
@@ -159,8 +167,8 @@ def test_many_labels_can_spare_some_to_choose_by(tmp_path: Path) -> None:
 
 
 def test_minutes_are_for_both_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autoconfig, "embedding_pace", lambda *_: 1.0)  # 16 pictures in as many seconds
-    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=2.0, step=0.01, evaluation=0.1))
+    embed_at(monkeypatch, lambda *_: 1.0)  # 16 pictures in as many seconds
+    monkeypatch.setattr(fitting, "pace", lambda job: Pace(start=2.0, step=0.01, evaluation=0.1))
     data = pictures(tmp_path / "p", [60] * 16)
     made = choose(data, changes={"image_size": 64}, minutes=1, finetune=True)
     assert made.before is not None
@@ -209,7 +217,7 @@ def test_photographs_start_from_pretrained_features(tmp_path: Path, monkeypatch:
     assert not choose(data, changes={"image_size": 32}).config.freeze, "too small for it"
     with pytest.raises(UserError, match="leave it out, or give --copies 2, or --scratch"):
         prepare(config.replace(augment=AugmentConfig(cutout=0.3)))
-    monkeypatch.setattr(autoconfig, "installed_weights", lambda: None)
+    monkeypatch.setattr(rules, "installed_weights", lambda: None)
     made = choose(data)
     assert not made.config.freeze
     assert "--scratch" in made.describe()
@@ -231,7 +239,7 @@ def test_hog_is_put_beside_the_network_where_the_labels_say_so(
         z[:, -1 if helps else 0] = 100 * images.labels
         return z.astype(np.float32)
 
-    monkeypatch.setattr(autoconfig, "frozen_features", features)
+    monkeypatch.setattr(rules, "frozen_features", features)
     made = choose(data)
     assert made.config.backbone == ("with-hog:" if helps else "") + "efficientnet-lite0"
     assert seen == [48], "a fifth is held out"
@@ -242,12 +250,12 @@ def test_hog_is_put_beside_the_network_where_the_labels_say_so(
 
 def test_a_gpu_embeds_larger_pictures_by_a_larger_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = pictures(tmp_path / "p", [40, 50, 60, 70] * 40)
-    monkeypatch.setattr(autoconfig, "device_of", lambda name: torch.device("cuda"))
-    monkeypatch.setattr(autoconfig, "installed_weights", lambda size=0: Path(f"lite{size}.pth"))
+    monkeypatch.setattr(plans, "device_of", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(rules, "installed_weights", lambda size=0: Path(f"lite{size}.pth"))
     config = choose(data).config
     assert (config.backbone, config.image_size, config.steps) == ("efficientnet-lite2", 260, 1500)
     assert config.epoch == 150
-    monkeypatch.setattr(autoconfig, "installed_weights", lambda size=0: None if size else Path("lite0.pth"))
+    monkeypatch.setattr(rules, "installed_weights", lambda size=0: None if size else Path("lite0.pth"))
     config = choose(data).config
     assert (config.backbone, config.image_size) == ("efficientnet-lite0", 260)
 
@@ -269,7 +277,7 @@ def test_many_photographs_are_embedded_at_a_smaller_size_without_a_gpu(
 ) -> None:
     facts = np.full(n, 300, np.int32).view([("width", np.int32)])
     both = {"width": facts["width"], "height": facts["width"]}
-    monkeypatch.setattr(autoconfig, "sizes_of", lambda paths, reading: both)
+    monkeypatch.setattr(rules, "sizes_of", lambda paths, reading: both)
     assert choose(pictures(tmp_path / "p", [50] * 4)).config.image_size == side
 
 
@@ -278,11 +286,11 @@ def test_minutes_count_the_embedding(
     minutes: float, side: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of the time is for the embedding of 16 images, at most; of the rest there may be less than for 300 steps."""
-    monkeypatch.setattr(autoconfig, "embedding_pace", lambda name, shape, device: 4 * 96**2 / shape[1] ** 2)
-    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=0.02, evaluation=1e-9))
+    embed_at(monkeypatch, lambda name, shape, device: 4 * 96**2 / shape[1] ** 2)
+    monkeypatch.setattr(fitting, "pace", lambda job: Pace(start=0.0, step=0.02, evaluation=1e-9))
     made = choose(pictures(tmp_path / "p", [60] * 16), minutes=minutes)
     assert (made.config.image_size, made.config.steps) == (side, steps)
-    monkeypatch.setattr(autoconfig, "embedding_pace", lambda name, shape, device: 1e-3)
+    embed_at(monkeypatch, lambda name, shape, device: 1e-3)
     with pytest.raises(UserError, match="too few for 100 steps"):
         choose(pictures(tmp_path / "p", [60] * 16), minutes=minutes)
 
@@ -338,8 +346,8 @@ def test_what_follows_from_the_number_of_steps(
 ) -> None:
     """Also where the steps follow from minutes: 95 % of the time are for them, less 32 evaluations."""
     folder = pictures(tmp_path / "p", [32] * 4)
-    monkeypatch.setattr(autoconfig, "LEAST_STEPS", 1)
-    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
+    monkeypatch.setattr(fitting, "LEAST_STEPS", 1)
+    monkeypatch.setattr(fitting, "pace", lambda job: Pace(start=0.0, step=56.9 / steps, evaluation=1e-9))
     given = choose(folder, changes={"steps": steps}, fixed={"steps", "freeze"}).config
     assert math.ceil(steps / given.epoch) == epochs
     for config in (given, choose(folder, minutes=1, fixed={"freeze"}).config):
@@ -527,7 +535,7 @@ def test_a_run_without_a_test_set_says_what_gives_it_an_accuracy(
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, start: float, step: float, evaluation: float) -> None:
-    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start, step, evaluation))
+    monkeypatch.setattr(fitting, "pace", lambda job: Pace(start, step, evaluation))
 
 
 def test_a_time_budget_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,7 +562,7 @@ def test_a_plan_of_too_few_steps_gets_smaller_batches(tmp_path: Path, monkeypatc
     def pace(job: Job) -> Pace:
         return Pace(start=1.0, step=0.1 * job.config.batch * (1 + job.config.ratio), evaluation=0.1)
 
-    monkeypatch.setattr(autoconfig, "pace", pace)
+    monkeypatch.setattr(fitting, "pace", pace)
     data = arrays(tmp_path / "x.npz")
     made = choose(data, minutes=3)
     assert (choose(data).config.batch, made.config.batch) == (32, 8)
@@ -610,8 +618,8 @@ def test_the_speed_is_measured_and_its_steps_are_stored(tmp_path: Path, monkeypa
         measured.append(measure(job, seconds=0.1))
         return Pace(start=0.0, step=1.0, evaluation=0.1)
 
-    monkeypatch.setattr(autoconfig, "LEAST_STEPS", 1)
-    monkeypatch.setattr(autoconfig, "pace", pace)
+    monkeypatch.setattr(fitting, "LEAST_STEPS", 1)
+    monkeypatch.setattr(fitting, "pace", pace)
     argv = ["train", "--data", str(arrays(tmp_path / "x.npz")), "--minutes", "0.1", "--out", str(tmp_path / "run")]
     assert main([*argv, "--device", "cpu"]) == 0
     (speed,) = measured

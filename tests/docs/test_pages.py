@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from normatch import autoconfig
+from normatch.autoconfig import minutes
 from normatch.cli import main
 from normatch.config import Config
 from normatch.data.images import decode_all
@@ -99,8 +99,8 @@ def test_every_command_of_the_quickstart_works(
     """On a smaller folder as mixed as the page's, and as on a machine so slow that few steps fit into the time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NORMATCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(autoconfig, "LEAST_STEPS", 1)
-    monkeypatch.setattr(autoconfig, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
+    monkeypatch.setattr(minutes, "LEAST_STEPS", 1)
+    monkeypatch.setattr(minutes, "pace", lambda job: Pace(start=0.0, step=100.0, evaluation=1.0))
     runpy.run_path(str(ROOT / "benchmarks" / "mixed_pictures.py"))["write_pictures"](Path("pictures"), 400)
     for line in "".join(code for _, code in blocks("quickstart.md", "sh")).splitlines():
         verb, *argv = shlex.split(line, comments=True) or [""]
