@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from normatch.data.dataset import Corpus, Dataset
 from normatch.errors import UserError, reason
 
-__all__ = ["find_inputs", "open_npz", "read_arrays"]
+__all__ = ["find_inputs", "open_npz", "read_array", "read_arrays"]
 
 NAMES = (
     ("images", "x", "x_train"),
@@ -28,7 +28,7 @@ def read_arrays(path: Path) -> Corpus:
     ``test_`` and ``classes``, their names; also Keras' ``x_train``, ``y_train``, ``x_test`` and ``y_test``. Images are
     uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     with open_npz(path) as file:
-        content = {name: file[name] for name in file.files}
+        content = {name: read_array(file, name) for name in file.files}
 
     found = [next((content[name] for name in names if name in content), None) for names in NAMES]
     inputs, labels, test_inputs, test_labels = found
@@ -59,6 +59,14 @@ def find_inputs(path: Path, names: Collection[str]) -> str:
             "array alone"
         )
     return found or next(iter(names))
+
+
+def read_array(file: "np.lib.npyio.NpzFile", name: str) -> NDArray[Any]:
+    """An array of an .npz file; ValueError if it is another file, of which NumPy gives the bytes."""
+    found: NDArray[Any] | bytes = file[name]
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"{name} is no array")
+    return found
 
 
 @contextmanager
