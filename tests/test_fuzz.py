@@ -44,18 +44,20 @@ class Stops(Lines):
             raise KeyboardInterrupt
 
 
-def make_place(place: Path) -> None:
-    """A finished run, one that was stopped, arrays, a folder and manifest of pictures, and an archive of CIFAR."""
+def make_place(place: Path) -> dict[str, str]:
+    """A finished run, its copy, one that was stopped, arrays, a folder and manifest of pictures, and an archive of
+    CIFAR. Returns what commands that read the run print, by their words."""
     config = recipes.digits(labels=20).replace(
         steps=6, epoch=2, batch=8, ratio=1, log_every=2, checkpoint_every=2, device="cpu", threads=1
     )
     train(config, place / "run")
+    shutil.copytree(place / "run", place / "other")
     with contextlib.suppress(KeyboardInterrupt):
         train(config, place / "stopped", progress=Stops())
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (24, 8, 8, 3), np.uint8)
     np.savez(place / "own.npz", images=images, labels=np.arange(24) % 3 - 1)
-    np.savez_compressed(place / "packed.npz", X=rng.normal(size=(24, 5)).astype(np.float32), y=np.arange(24) % 2)
+    np.savez_compressed(place / "packed.npz", x=rng.normal(size=(24, 5)).astype(np.float32), y=np.arange(24) % 2)
     np.save(place / "new.npy", images[:4, ..., 0])
     (place / "pictures").mkdir()
     for i, image in enumerate(images):
@@ -65,12 +67,27 @@ def make_place(place: Path) -> None:
     form = hundredth(CIFAR10)
     pack(place, form.archive.name, form.folder, cifar(form, tuple("abcdefghij"))[1])
     state_md5(place / form.archive.name)
+    with contextlib.chdir(place):
+        return {" ".join(command): called(command)[1] for command in SAME}
 
+
+def called(command: list[str]) -> tuple[int, str, str]:
+    """The exit code, output and errors of the command line."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        return main(command), out.getvalue(), err.getvalue()
+
+
+SAME = (["eval", "run"], ["predict", "run", "new.npy"], ["suggest", "run", "--labels", "3"])
+"""Commands that print the same of a damaged run, unless they refuse it: all that they read has a digest."""
+
+RESUME = ["train", "--out", "stopped", "--resume"]
 
 COMMANDS = {
-    "run/*": (["eval", "run"], ["predict", "run", "new.npy"], ["compare", "run"], ["suggest", "run", "--labels", "3"]),
-    "stopped/*": (["train", "--out", "stopped", "--resume"],),
-    "stopped/checkpoint/*": (["train", "--out", "stopped", "--resume"],),
+    "run/**/*": (*SAME, ["compare", "run", "other"], ["report", "run"], ["report", "run", "--json"], ["export", "run"]),
+    "stopped/*": (RESUME,),
+    "stopped/checkpoint/*": (RESUME,),
+    "stopped/events/*": (RESUME,),
     "own.npz": (["data", "inspect", "own.npz"], ["train", "--data", "own.npz", *QUICK]),
     "packed.npz": (["data", "inspect", "packed.npz"], ["train", "--data", "packed.npz", *QUICK]),
     "new.npy": (["predict", "run", "new.npy"],),
@@ -117,23 +134,28 @@ def names(place: Path) -> set[str]:
     return {str(path.relative_to(place)) for path in place.iterdir()}
 
 
-def attack(original: Path, place: Path, draws: random.Random) -> tuple[str, int]:
+def attack(original: Path, place: Path, draws: random.Random, prints: dict[str, str]) -> tuple[str, int]:
     """Damage one file in a copy, and call a command that reads it: its words and exit code."""
     shutil.copytree(original, place / "here")
     pattern = draws.choice(list(COMMANDS))
     files = sorted(path for path in (place / "here").glob(pattern) if path.is_file() and path.name != ".lock")
     path = draws.choice(files)
     path.write_bytes(damaged(path.read_bytes(), draws))
-    command, said = draws.choice(COMMANDS[pattern]), io.StringIO()
-    before, start = names(place / "here"), time.monotonic()
-    with contextlib.chdir(place / "here"), contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        code = main(command)
+    command = draws.choice(COMMANDS[pattern])
     what = f"{' '.join(command)} with {path.relative_to(place / 'here')}"
+    before, start = names(place / "here"), time.monotonic()
+    with contextlib.chdir(place / "here"):
+        code, out, err = called(command)
     assert code in (0, 2), (what, code)
-    assert code == 0 or [line.startswith("normatch: ") for line in said.getvalue().splitlines()].count(True) == 1, what
+    assert code == 0 or [line.startswith("normatch: ") for line in err.splitlines()].count(True) == 1, what
     assert time.monotonic() - start < LIMIT, what
     assert names(place / "here") - before <= {"runs"}, what
     assert names(place) == {"here"}, what
+    if code == 0 and command in SAME and pattern.startswith("run"):
+        assert out == prints[" ".join(command)], what
+    if code == 0 and command == RESUME:
+        weights = [place / "here" / run / "model.safetensors" for run in ("stopped", "run")]
+        assert weights[0].read_bytes() == weights[1].read_bytes(), what
     shutil.rmtree(place / "here")
     return what, code
 
@@ -153,10 +175,10 @@ def attack_archive(original: Path, place: Path, draws: random.Random) -> int:
 
 
 def test_damage_costs_one_line(tmp_path: Path) -> None:
-    make_place(tmp_path / "original")
+    prints = make_place(tmp_path / "original")
     (tmp_path / "copies").mkdir()
     draws = random.Random(0)
-    codes = Counter(attack(tmp_path / "original", tmp_path / "copies", draws)[1] for _ in range(60))
+    codes = Counter(attack(tmp_path / "original", tmp_path / "copies", draws, prints)[1] for _ in range(60))
     assert codes[2] > 10
     assert sum(attack_archive(tmp_path / "original", tmp_path / "copies", draws) for _ in range(60)) > 10
 
@@ -213,12 +235,12 @@ if __name__ == "__main__":
     chance = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns())
     counted: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        make_place(Path(folder) / "original")
-        (Path(folder) / "copies").mkdir()
+        original, copies = Path(folder) / "original", Path(folder) / "copies"
+        printed = make_place(original)
+        copies.mkdir()
         while time.monotonic() < until:
-            counted[f"command {attack(Path(folder) / 'original', Path(folder) / 'copies', chance)[1]}"] += 1
-            refused = attack_archive(Path(folder) / "original", Path(folder) / "copies", chance)
-            counted["archive refused" if refused else "archive read"] += 1
-            for path in (Path(folder) / "copies").iterdir():
+            counted[f"command {attack(original, copies, chance, printed)[1]}"] += 1
+            counted["archive refused" if attack_archive(original, copies, chance) else "archive read"] += 1
+            for path in copies.iterdir():
                 path.unlink()
     print(json.dumps(counted))

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,12 @@ def listed(*lines: str) -> Make:
 
 def arrays(**content: Any) -> Make:
     return lambda here: np.savez(here / "x.npz", **content)
+
+
+def text_in_arrays(here: Path) -> None:
+    with zipfile.ZipFile(here / "x.npz", "w") as packed:
+        packed.writestr("x.npy", "1,2")
+        packed.writestr("y.npy", "0")
 
 
 def edited(name: str, **changes: Any) -> Make:
@@ -188,6 +195,7 @@ DATA: list[tuple[str, str, Make]] = [
     ("train --data list.csv", "list.csv, line 2: no such file: x.png", listed("path,label", "x.png,cat")),
     ("train --data x.npz", "not finite", arrays(x=X * np.nan, y=Y)),
     ("train --data x.npz", "labels are float64", arrays(x=X, y=Y / 2)),
+    ("train --data x.npz", "x is no array", text_in_arrays),
     ("train --data x.npz --image-size 8", "feature vectors", arrays(x=X, y=Y)),
     ("data inspect pets --sheet pets/cat/0.png", "pets/cat/0.png exists already", pets),
     ("bench --data pets --images 99 --device cpu", "images is 99", pets),

@@ -1,9 +1,11 @@
 """Dataclasses by their annotations: their values are checked, stored as JSON and read back."""
 
 import dataclasses
+import functools
 import math
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -40,9 +42,13 @@ def fits(given: Any, hint: Any) -> bool:
     return isinstance(given, int | float if hint is float else hint)
 
 
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
+"""The annotations of a dataclass, which take longer to find than all else that is done with a config."""
+
+
 def must_fit(value: Any, where: str = "") -> None:
     """Raise UserError for a field of a dataclass whose value is not of its type, no choice, not finite or too large."""
-    hints = typing.get_type_hints(type(value))
+    hints = _hints(type(value))
     for f in dataclasses.fields(value):
         name, given, hint = where + f.name, getattr(value, f.name), hints[f.name]
         if not fits(given, hint):
@@ -79,7 +85,7 @@ def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def from_json(kind: type[T], value: dict[str, Any], where: str = "") -> T:
     """The inverse of :func:`to_json`; unknown fields are errors, missing ones take their defaults."""
-    kinds = typing.get_type_hints(kind)
+    kinds = _hints(kind)
     hints = {f.name: kinds[f.name] for f in dataclasses.fields(typing.cast(type[Any], kind))}
     unknown = set(value) - set(hints)
     if unknown:

@@ -84,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"normatch: {where}{error.strerror}; fix that, or choose another place", file=sys.stderr)
         return 2
     except MemoryError as error:
-        print(f"normatch: too little memory ({on_one_line(reason(error))})", file=sys.stderr)
+        why = on_one_line(reason(error))
+        print(
+            f"normatch: too little memory ({why}): give fewer or smaller images, or end other programs", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt as stop:
         # With a message, it says how to continue.

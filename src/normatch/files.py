@@ -66,7 +66,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (error.errno in FULL and error.filename is None) or str(error.filename).endswith(".part"):
+        if (error.errno in FULL and error.filename is None) or ".part" in str(error.filename):
             error.filename = str(path)
         raise
 

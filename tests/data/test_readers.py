@@ -4,11 +4,14 @@ import gzip
 import os
 import pickle
 import shutil
+import struct
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 from normatch.cli import main
 from normatch.data import Archive, Corpus, Reading, load_corpus, sources
@@ -177,6 +180,27 @@ def test_pickles_cannot_call_functions(tmp_path: Path) -> None:
         sources.get("cifar100").read(tmp_path)
 
 
+def test_a_short_pickle_cannot_take_much_time_or_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    load_plain(b"\x80\x02}r\0\0\x80\0.")  # remembers something as number 8,388,608
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1e6
+    deep: object = "cat"
+    for _ in range(60):
+        deep = [deep, deep]
+    good = {"data": random_bytes(500, 3072), "fine_labels": [7] * 500}
+    files: dict[str, object] = {"meta": {"fine_label_names": ["cat"]}, "train": good, "test": good}
+    for name, content, says in (
+        ("meta", {"fine_label_names": [deep]}, "meta: it has a list in place of text"),
+        ("train", good | {"fine_labels": [deep]}, "train: "),
+    ):
+        for other, own in (files | {name: content}).items():
+            (tmp_path / other).write_bytes(python2_pickle(own))
+        with pytest.raises(UserError, match=says):
+            HUNDRED.read(tmp_path)
+
+
 # STL-10, SVHN, idx, Mini-ImageNet
 
 
@@ -205,6 +229,20 @@ def test_stl10_damaged_files(tmp_path: Path, file: str, content: bytes, expected
 def test_svhn_extra_images_follow_the_training_images(tmp_path: Path) -> None:
     expected = write_svhn(tmp_path, extra=10)
     assert_equal(load_corpus("svhn", tmp_path), expected)
+
+
+def test_a_matlab_file_with_an_unknown_type_is_refused(tmp_path: Path) -> None:
+    """At one, scipy.io.loadmat of SciPy 1.17 ends the process."""
+    path = tmp_path / "train_32x32.mat"
+    write_svhn(tmp_path)
+    savemat(path, {"X": random_bytes(32, 32, 3, 2), "y": np.ones((2, 1), np.uint8)})
+    content = path.read_bytes()
+    tag = struct.pack("<II", 2, 32 * 32 * 3 * 2)
+    assert content.count(tag) == 1
+    path.write_bytes(content.replace(tag, struct.pack("<II", 254, 32 * 32 * 3 * 2)))
+    state_md5(path)
+    with pytest.raises(UserError, match="an array has numbers of type 254, not bytes"):
+        load_corpus("svhn", tmp_path)
 
 
 def test_a_gzip_bomb_is_read_no_further_than_the_original(tmp_path: Path) -> None:

@@ -41,6 +41,16 @@ def test_a_file_that_is_damaged_or_of_other_classes_is_named(tmp_path: Path) -> 
     path = written(tmp_path / "table.csv")
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('bee, or wasp'\)\): restore it"):
         read_predictions(path, ("=ape", "bee", "caf\udce9"))
-    path.write_text(path.read_text().replace("truth", "true"))
+    text = path.read_text()
+    for good, bad, says in (
+        ("2,'=ape", f"{'9' * 30},'=ape", "too (large|big)"),
+        ("0.625000", "1e999", "not between 0 and 1"),
+        ("0.625000", f'"{"0" * 200_000}', "field larger than field limit"),
+    ):
+        path.write_text(text.replace(good, bad))
+        assert path.read_text() != text
+        with pytest.raises(UserError, match=rf"table\.csv cannot be read .*{says}"):
+            read_predictions(path, CLASSES)
+    path.write_text(text.replace("truth", "true"))
     with pytest.raises(UserError, match=r"table\.csv cannot be read \(KeyError\('truth'\)\): restore it"):
         read_predictions(path, CLASSES)

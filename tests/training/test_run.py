@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -107,8 +109,9 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing_behind(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left") as caught:
             train(tiny_config, tmp_path / "run")
+        assert caught.value.filename == str(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     assert ", 1 step in " in train(tiny_config.replace(steps=1), tmp_path / "run").describe()
 
@@ -139,6 +142,8 @@ DEEP = "[" * 200_000
         ("result.json", "{", DEEP, "it is nested too deeply"),
         ("warnings.json", "[", DEEP, "it is nested too deeply"),
         ("metrics.jsonl", "{", DEEP, "a line is no record"),
+        ("metrics.jsonl", '"loss": ', '"loss": 1e999, "x": ', "a line is no record"),
+        ("metrics.jsonl", '"loss": ', '"loss": true, "x": ', "a line is no record"),
         ("result.json", '"accuracy": ', '"accuracy": -', "accuracy is -"),
         ("result.json", '"macro_f1": ', '"macro_f1": 1', "macro_f1 is 1"),
         ("result.json", '"balanced_accuracy": 0', '"balanced_accuracy": NaN, "x": 0', r"balanced_accuracy is nan\)"),
@@ -252,3 +257,29 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as caught, RunRecorder(tmp_path, 0) as recorder:
         recorder.write(1, {"loss": 1.0})
     assert caught.value.filename == str(tmp_path / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_disk_that_is_full_for_events_alone_is_told_once(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TensorBoard writes them in a thread, whose traceback nobody could use."""
+    hook, left = threading.excepthook, [None] * written
+
+    def full(*_: object) -> None:
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left.pop()
+
+    def record() -> None:
+        until = time.monotonic() + 10
+        with RunRecorder(tmp_path, 0) as recorder:
+            while time.monotonic() < until:
+                recorder.write(1, {"loss": 1.0})
+
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        record()
+    assert caught.value.filename == str(tmp_path / "events")
+    assert capsys.readouterr().err == ""
+    assert threading.excepthook == hook

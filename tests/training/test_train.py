@@ -96,6 +96,9 @@ def test_a_run_that_fails_before_its_first_step_is_done_leaves_nothing_behind(
     def fails(*_: object) -> None:
         raise RuntimeError("of the method")
 
+    def exhausted(*_: object) -> None:
+        raise MemoryError
+
     config, supervised = tiny_config.replace(method="supervised"), methods.get("supervised")
     for part, replacement in (("forward", fails), ("last_start", property(fails))):
         with monkeypatch.context() as patch:
@@ -103,6 +106,12 @@ def test_a_run_that_fails_before_its_first_step_is_done_leaves_nothing_behind(
             with pytest.raises(RuntimeError, match="of the method"):
                 train(config, tmp_path / "run")
         assert list(tmp_path.iterdir()) == []
+
+    with monkeypatch.context() as patch:
+        patch.setattr("normatch.training.runtime._compute_exact_products", exhausted)
+        with pytest.raises(UserError, match="too many for the memory"):
+            train(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
 
     class Stopped(Lines):
         def __call__(self, step: int, total: int, record: Record) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from normatch.data.dataset import Corpus, Dataset
 from normatch.errors import UserError, reason
 
-__all__ = ["find_inputs", "open_npz", "read_arrays"]
+__all__ = ["find_inputs", "open_npz", "read_array", "read_arrays"]
 
 NAMES = (
     ("images", "x", "x_train"),
@@ -34,7 +34,7 @@ def read_arrays(path: Path) -> Corpus:
     ``test_`` and ``classes``, their names; also Keras' ``x_train``, ``y_train``, ``x_test`` and ``y_test``. Images are
     uint8 (N, H, W[, C]); numbers (N, D) are feature vectors."""
     with open_npz(path) as file:
-        content = {name: _array(path, file, name) for name in file.files}
+        content = {name: _mapped_or_read(path, file, name) for name in file.files}
 
     found = [next((content[name] for name in names if name in content), None) for names in NAMES]
     inputs, labels, test_inputs, test_labels = found
@@ -67,6 +67,14 @@ def find_inputs(path: Path, names: Collection[str]) -> str:
     return found or next(iter(names))
 
 
+def read_array(file: "np.lib.npyio.NpzFile", name: str) -> NDArray[Any]:
+    """An array of an .npz file; ValueError if it is another file, of which NumPy gives the bytes."""
+    found: NDArray[Any] | bytes = file[name]
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"{name} is no array")
+    return found
+
+
 @contextmanager
 def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
     """An .npz file of plain arrays, each read when it is asked for; UserError if it cannot be."""
@@ -84,17 +92,17 @@ def open_npz(path: Path) -> "Iterator[np.lib.npyio.NpzFile]":
         raise UserError(f"cannot read {path}: {reason(error)}; write it with numpy.savez, plain arrays only") from error
 
 
-def _array(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> NDArray[Any]:
+def _mapped_or_read(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> NDArray[Any]:
     """One array of the file; images of more than MAPPED bytes are mapped unless compressed, which reads none yet."""
     assert file.zip is not None
     member = next((m for m in file.zip.infolist() if m.filename == f"{name}.npy" and m.file_size > MAPPED), None)
     if member is None or member.compress_type != zipfile.ZIP_STORED:
-        return np.asarray(file[name])
+        return read_array(file, name)
     with file.zip.open(member) as content:
         version = np.lib.format.read_magic(content)
         shape, fortran, kind = np.lib.format.read_array_header_1_0(content)
     if version != (1, 0) or fortran or kind != np.uint8:
-        return np.asarray(file[name])
+        return read_array(file, name)
     with path.open("rb") as raw:
         raw.seek(member.header_offset + 26)  # where a zip file has the lengths of a name and of what follows it
         name_and_more = sum(struct.unpack("<HH", raw.read(4)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.arrays import find_inputs, open_npz
+from normatch.data.arrays import find_inputs, open_npz, read_array
 from normatch.data.dataset import Inputs
 from normatch.data.folder import find_images
 from normatch.data.images import OnBad, decode_batches
@@ -127,8 +127,7 @@ def _read(path: Path) -> NDArray[Any]:
         raise UserError(f"{path} is no file or folder: check the path")
     if path.suffix.lower() == ".npz":
         with open_npz(path) as content:
-            rows: NDArray[Any] = content[find_inputs(path, content.files)]
-            return rows
+            return read_array(content, find_inputs(path, content.files))
     try:
         # Not numpy.load, which does not close a file that it cannot read.
         return np.lib.format.open_memmap(path, mode="r")

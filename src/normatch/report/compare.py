@@ -53,9 +53,9 @@ class _Member:
         """Equal for runs with the same test samples; None without any."""
         if self.result["evaluated_on"] != "test":
             return None
-        config, files = self.config, self.run.files.get("test")
+        config = self.config
         drawn = (config.test_share, config.seed) if config.test_share else ()
-        return (config.data, drawn, tuple(files) if files else self.run.digest, self.result["n"])
+        return (config.data, drawn, self.run.test_samples, self.result["n"])
 
     @cached_property
     def held_out(self) -> HeldOutPredictions | None:

@@ -1,6 +1,7 @@
 """``predictions.csv`` of a finished run: what its model predicts for each test sample."""
 
 import csv
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 from normatch.data import Dataset
 from normatch.errors import UserError
 from normatch.files import replacing
-from normatch.text import harmless_cell, read_cell
+from normatch.text import harmless_cell
 
 __all__ = ["PREDICTIONS", "HeldOutPredictions", "read_predictions", "write_predictions"]
 
@@ -55,13 +56,21 @@ def write_predictions(path: Path, test: Dataset, p: Tensor) -> None:
 
 def read_predictions(path: Path, classes: Sequence[str]) -> HeldOutPredictions:
     """The predictions for the test samples whose class is known."""
-    number = {name.encode(errors=ESCAPE).decode(): k for k, name in enumerate(classes)}
+    number = {harmless_cell(name.encode(errors=ESCAPE).decode()): k for k, name in enumerate(classes)}
+    samples, labels, predicted, confidence = array("q"), array("q"), array("q"), array("d")
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["truth"]]
-        labels, predicted = ([number[read_cell(row[name])] for row in rows] for name in ("truth", "label"))
-        samples, confidence = [int(row["sample"]) for row in rows], [float(row["probability"]) for row in rows]
-    except (KeyError, ValueError, TypeError) as error:
+            rows = csv.reader(file)  # not by name and not kept: a comparison of many runs reads millions of rows
+            place = {name: i for i, name in enumerate(next(rows, []))}
+            sample, label, probability, truth = (place[name] for name in ("sample", "label", "probability", "truth"))
+            for row in rows:
+                if row and row[truth]:
+                    samples.append(int(row[sample]))
+                    labels.append(number[row[truth]])
+                    predicted.append(number[row[label]])
+                    confidence.append(float(row[probability]))
+        if not all(0 <= p <= 1 for p in confidence):
+            raise ValueError("a probability is not between 0 and 1")
+    except (IndexError, KeyError, OverflowError, ValueError, csv.Error) as error:
         raise UserError(f"{path} cannot be read ({error!r}): restore it or train again") from error
-    at, truth, head = (np.array(column, np.int64) for column in (samples, labels, predicted))
-    return HeldOutPredictions("test", at, truth, head, np.array(confidence))
+    return HeldOutPredictions("test", *map(np.asarray, (samples, labels, predicted, confidence)))

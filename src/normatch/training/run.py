@@ -6,6 +6,8 @@ import json
 import os
 import secrets
 import shutil
+import sys
+import threading
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import normatch
-from normatch.annotations import fits
 from normatch.config import Config, read_config, to_json
 from normatch.data import Corpus, Split, digest, sources
 from normatch.data.split import files_of, how_to_test
@@ -176,6 +177,11 @@ class Run:
         return self._of_split(lambda about: dict(about.get("files", {})))
 
     @property
+    def test_samples(self) -> object:
+        """What tells its test samples from others: the names of their files or, if they are none, the data's digest."""
+        return self._of_split(lambda about: tuple(about.get("files", {}).get("test", ())) or about.get("digest"))
+
+    @property
     def added_labels(self) -> dict[int, str]:
         """The classes of training samples whose labels are not in the data but in label files, by position."""
         return self._of_split(lambda about: {int(at): str(name) for at, name in about.get("added_labels", {}).items()})
@@ -317,10 +323,20 @@ def _record(line: bytes) -> dict[str, Any]:
         record = json.loads(line.decode("utf-8"))
     except RecursionError:
         record = None
-    whole = line.endswith(b"\n") and fits(record, Record)
-    if not whole or not isinstance(record.get("step"), int) or not isinstance(record.get("seconds"), float):
+    if not line.endswith(b"\n") or not isinstance(record, dict) or not all(map(_measures, record.values())):
         raise ValueError("a line is no record of a step")
-    return dict(record)
+    if not isinstance(record.get("step"), int) or not isinstance(record.get("seconds"), float):
+        raise ValueError("a line is no record of a step")
+    return record
+
+
+def _measures(value: Any) -> bool:
+    """Whether a value read from JSON is one of a record's. Not by annotation: there may be millions of them."""
+    return value is None or (all(map(_is_number, value)) if type(value) is list else _is_number(value))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (float, int) and abs(value) <= sys.float_info.max
 
 
 class RunRecorder:
@@ -330,27 +346,42 @@ class RunRecorder:
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # seconds of import, which only a run needs
-
-        self._folder = folder
+        self._folder, self._resumed_at = folder, resumed_at
         self._path = folder / "metrics.jsonl"
-        self._lines = self._path.open("a", encoding="utf-8")
-        self._events = SummaryWriter(str(folder / "events"), purge_step=resumed_at + 1)
 
     def __enter__(self) -> "RunRecorder":
+        from torch.utils.tensorboard import SummaryWriter  # seconds of import, which only a run needs
+
+        with contextlib.ExitStack() as opened:
+            # TensorBoard writes in a thread; what fails there is raised by the next write, and need not be shown.
+            opened.callback(setattr, threading, "excepthook", threading.excepthook)
+            self._hook, threading.excepthook = threading.excepthook, self._unless_of_events
+            self._lines = opened.enter_context(self._path.open("a", encoding="utf-8"))
+            with naming(self._folder / "events"):
+                self._events = SummaryWriter(str(self._folder / "events"), purge_step=self._resumed_at + 1)
+            opened.callback(self._close)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.closing(self._events), naming(self._path):
+        self._opened.close()
+
+    def _close(self) -> None:
+        with naming(self._folder / "events"), contextlib.closing(self._events), naming(self._path):
             self._lines.close()
+
+    def _unless_of_events(self, failed: threading.ExceptHookArgs) -> None:
+        if type(failed.thread).__module__.partition(".")[0] != "tensorboard":
+            self._hook(failed)
 
     def write(self, step: int, record: Record) -> None:
         with naming(self._path):
             self._lines.write(json.dumps({"step": step} | record) + "\n")
             self._lines.flush()
-        for name, value in record.items():
-            if isinstance(value, float):
-                self._events.add_scalar(name, value, step)
+        with naming(self._folder / "events"):
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._events.add_scalar(name, value, step)
 
     def warn(self, alarms: list[Alarm]) -> None:
         write_warnings(self._folder, alarms)

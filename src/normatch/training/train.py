@@ -185,8 +185,9 @@ def _train(
     """
     loop = None
     # Signals first: the scope imports for a second or two.
-    with _stopped_by_signals(whole) as stop, job.runtime.scope():
+    with _stopped_by_signals(whole) as stop, ExitStack() as scope:
         try:
+            scope.enter_context(job.runtime.scope())
             loop = Loop(job)
             if saved is not None:
                 done, state = saved
