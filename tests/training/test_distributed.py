@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import safetensors.torch
 import torch
+from filelock import FileLock
 
 from normatch.training import Run, checkpoint
 from normatch.training.torchrun import LAUNCH, mark, restarted
@@ -66,10 +67,19 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Started]:
 
 
 @pytest.fixture(scope="session")
-def found(start: Callable[..., Started]) -> dict[int, list[dict[str, Any]]]:
-    """What one process, two and three compute; they run at the same time."""
-    started = {1: start(0, processes.together), 2: start(2, processes.together), 3: start(3, processes.together)}
-    return {size: those.join() for size, those in started.items()}
+def found(start: Callable[..., Started], tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """What one process, two and three compute; they run at the same time, and once for all of pytest's workers."""
+    place = tmp_path_factory.getbasetemp().parent / f"found-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}.pt"
+    with FileLock(f"{place}.lock"):
+        if not place.exists():
+            started = {
+                1: start(0, processes.together),
+                2: start(2, processes.together),
+                3: start(3, processes.together),
+            }
+            torch.save({size: those.join() for size, those in started.items()}, place)
+    computed: dict[int, list[dict[str, Any]]] = torch.load(place)
+    return computed
 
 
 SEVERAL = pytest.mark.parametrize("size", [2, 3])
