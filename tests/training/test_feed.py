@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from normatch.config import Config
-from normatch.data import Corpus, Dataset, HostPool, Pool, Stream, arrays, split
+from normatch.data import Corpus, Dataset, HostPool, Pool, Stream, arrays
 from normatch.data import pool as pools
 from normatch.data.dataset import Selected
 from normatch.errors import UserError
@@ -165,7 +165,7 @@ def test_a_large_run_on_a_mapped_file_resumes_bit_for_bit(
     config = tiny_config.replace(data=str(tmp_path / "data.npz"), method="flexmatch", steps=6, checkpoint_every=3)
     for module, name, value in ((pools, "LANES", 32), (pools, "BLOCK", 4), (arrays, "MAPPED", 0)):
         monkeypatch.setattr(module, name, value)
-    for module in (pools, split, job):
+    for module in (pools, job):
         monkeypatch.setattr(module, "LARGE", 100)
     runs = [train(config.replace(pool=choice), tmp_path / choice) for choice in ("device", "host")]
     with pytest.raises(RuntimeError, match="stop"):

@@ -30,9 +30,8 @@ RECENT = 2**14
 """Places in a file that are not asked for again, as the system most likely has them."""
 
 LARGE = 2**22
-"""More samples than this are shuffled by blocks (:class:`normatch.data.pool.Stream`), stored in ``split.json`` by those
-that are left out, and normalised by the statistics of some. A rule by their number, so that a run is the same on every
-machine, whatever its memory."""
+"""More samples than this are shuffled by blocks (:class:`normatch.data.pool.Stream`), and normalised by the statistics
+of some. A rule by their number, so that a run is the same on every machine, whatever its memory."""
 
 
 class Selected:

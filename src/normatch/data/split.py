@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normatch.data.dataset import LARGE, UNKNOWN, Corpus, Dataset
+from normatch.data.dataset import UNKNOWN, Corpus, Dataset
 from normatch.data.source import sources
 from normatch.errors import UserError
 from normatch.seeding import permutation
@@ -57,12 +57,13 @@ class Split:
         return self.unlabelled[~np.isin(self.unlabelled, self.labelled)]
 
     def to_json(self) -> dict[str, Any]:
-        """The positions; of a large number of unlabelled ones, those that are not among them."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in ("labelled", "unlabelled", "validation")}
-        if len(self.unlabelled) > LARGE:
-            end = int(self.unlabelled.max()) + 1
-            found |= {"unlabelled": {"below": end, "without": np.delete(np.arange(end), self.unlabelled).tolist()}}
-        return {name: at.tolist() if isinstance(at, np.ndarray) else at for name, at in found.items()}
+        """The positions; of the unlabelled samples, which are nearly all, those that are not among them."""
+        end = int(self.unlabelled.max(initial=-1)) + 1
+        return {
+            "labelled": self.labelled.tolist(),
+            "unlabelled": {"below": end, "without": np.delete(np.arange(end), self.unlabelled).tolist()},
+            "validation": self.validation.tolist(),
+        }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Split":
