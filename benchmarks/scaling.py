@@ -1,4 +1,4 @@
-"""What a run of many images takes on the host, measured; and the tables of docs/scaling.md.
+"""What a run of many images takes on the host, measured; the tables of docs/scaling.md and docs/large-data.md.
 
 python benchmarks/scaling.py prints the tables, computed from benchmarks/results; with a folder for 6 GB of images it
 measures first.

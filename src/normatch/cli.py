@@ -337,7 +337,7 @@ def _sweep(argv: list[str]) -> None:
         for seed in parsed.seeds:
             name = "-".join([*words, f"seed{seed}"]).replace("/", "_")
             runs.append(Launched(config.replace(seed=seed, name=name), out / name))
-    failed = _launch(runs, out / "logs", parsed.processes, parsed.slurm, parsed.dry_run, _say)
+    failed = _launch(runs, out / ".logs", parsed.processes, parsed.slurm, parsed.dry_run, _say)
     if failed:
         _say(f"normatch: {len(failed)} of {len(runs)} runs failed: {', '.join(failed)}", sys.stderr)
         raise SystemExit(1)

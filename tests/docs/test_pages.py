@@ -142,8 +142,8 @@ def test_the_pages_of_results_are_those_of_the_files(tmp_path: Path) -> None:
 
 
 def test_the_tables_of_scaling_are_those_of_the_files() -> None:
-    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-    for table in runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))["tables"]():
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("scaling.md", "large-data.md")]
+    for page, table in zip(pages, runpy.run_path(str(ROOT / "benchmarks" / "scaling.py"))["tables"](), strict=True):
         assert table in page, "run python benchmarks/scaling.py"
 
 

@@ -39,7 +39,7 @@ def test_each_combination_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
     sweep = [*SWEEP, "--seeds", "3", "--out", str(out)]
     assert main([*sweep, "--steps", "4", "--processes", "2"]) == 0
     names = {f"num-weight-{value}-ema-0.9-seed3" for value in ("1e-7", "1e-6")}
-    assert {run.name for run in out.iterdir()} == names | {"logs"}
+    assert {run.name for run in out.iterdir()} == names | {".logs"}
     for name in names:
         config = Run.open(out / name).config
         assert f"num-weight-{config.settings.num_weight:.0e}".replace("e-0", "e-") in name  # type: ignore[attr-defined]
