@@ -69,7 +69,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Started]:
 @pytest.fixture(scope="session")
 def found(start: Callable[..., Started], tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """What one process, two and three compute; they run at the same time, and once for all of pytest's workers."""
-    place = tmp_path_factory.getbasetemp().parent / f"found-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}.pt"
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "found.pt"
     with FileLock(f"{place}.lock"):
         if not place.exists():
             started = {
