@@ -11,9 +11,7 @@ ALL_TRIALS = list({(t.recipe, t.name, t.epochs): t for study in STUDIES.values()
 
 
 def trial_of(study: str, row: int, column: int = 0) -> Trial:
-    trial = STUDIES[study].rows[row].cells[column].trial
-    assert trial is not None
-    return trial
+    return STUDIES[study].rows[row].cells[column].trial
 
 
 def make_result(

@@ -70,15 +70,14 @@ def test_every_number_is_the_papers(name: str, printed: dict[str, list[list[str]
 
 def test_the_epochs_of_table_5_and_the_data_sets_of_table_6_are_the_trials(printed: dict[str, list[list[str]]]) -> None:
     trials = [row.cells[0].trial for row in STUDIES["table5"].rows]
-    assert [trial and trial.epochs for trial in trials] == [int(row[1]) for row in printed["table5"][1:]]
+    assert [trial.epochs for trial in trials] == [int(row[1]) for row in printed["table5"][1:]]
     labels = [int(head.removesuffix(" labels")) for head in printed["table6"][1][1:]]
     study = STUDIES["table6"]
     assert [int(column.split(", ")[1]) for column in study.columns] == labels
     for row in study.rows:
         for cell, column in zip(row.cells, study.columns, strict=True):
-            if cell.trial is not None:
-                assert cell.trial.recipe == column.lower().replace("-", "").replace(", ", "-")
-                assert cell.trial.method == OURS[row.name]
+            assert cell.trial.recipe == column.lower().replace("-", "").replace(", ", "-")
+            assert cell.trial.method == OURS[row.name]
 
 
 def test_all_methods_are_compared() -> None:
@@ -124,7 +123,6 @@ def test_the_analysis_has_neither_alignment_nor_soft_pseudo_labels() -> None:
     for name in ("table1", "table2", "table3", "table4", "figure3", "figure4", "figure5"):
         for row in STUDIES[name].rows:
             trial = row.cells[0].trial
-            assert trial is not None
             settings = dataclasses.asdict(trial.config(0).settings)
             chosen = settings["pseudo_label"], settings["alignment"], settings["passes"]
             assert chosen == ("onehot", False, "shared" if "shared" in trial.name else "joint"), trial.name

@@ -96,7 +96,6 @@ def test_only_results_of_the_cells_own_config_fill_it() -> None:
     assert runs.results == (own[1], own[0])
     assert not runs.complete
     assert {setting(result.config) for result in own}.isdisjoint(setting(result.config) for result in foreign)
-    assert table.runs_of(None) == []
 
 
 def test_answers_come_the_longest_first_and_one_a_seed() -> None:

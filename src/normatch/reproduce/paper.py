@@ -72,10 +72,10 @@ def _scaled(config: Config, steps: int) -> Config:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: the paper's numbers, and the trial that answers it, if this package has one."""
+    """A cell of a table: the paper's numbers, and the trial that answers it."""
 
     paper: dict[Measure, Score]
-    trial: Trial | None = None
+    trial: Trial
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Study:
 
     def trials(self) -> list[Trial]:
         """The trials to train for it, row by row."""
-        return [cell.trial for row in self.rows for cell in row.cells if cell.trial is not None]
+        return [cell.trial for row in self.rows for cell in row.cells]
 
     @property
     def movable(self) -> bool:
@@ -110,7 +110,7 @@ class Study:
         """The study with another recipe in the place of its own, and so without the paper's numbers."""
 
         def moved(cell: Cell) -> Cell:
-            return Cell({}, cell.trial and dataclasses.replace(cell.trial, recipe=recipe, backbone=None))
+            return Cell({}, dataclasses.replace(cell.trial, recipe=recipe, backbone=None))
 
         return dataclasses.replace(
             self,
@@ -173,7 +173,7 @@ SHARED = Trial("shared", settings={"passes": "shared"})
 FAST = Trial("normatch", "cifar10-40-fast", settings={"passes": "shared"})
 
 
-def _row(name: str, trial: Trial | None, accuracy: float | None, confident: float | None = None) -> Row:
+def _row(name: str, trial: Trial, accuracy: float | None, confident: float | None = None) -> Row:
     """A row of one column."""
     numbers: dict[Measure, float | None] = {"accuracy": accuracy, "confident": confident}
     paper: dict[Measure, Score] = {measure: Score(number) for measure, number in numbers.items() if number is not None}

@@ -209,10 +209,8 @@ class Table:
     study: Study
     results: Sequence[Result]
 
-    def runs_of(self, trial: Trial | None) -> list[Runs]:
+    def runs_of(self, trial: Trial) -> list[Runs]:
         """Our runs of a trial by their number of steps, the longest first."""
-        if trial is None:
-            return []
         lengths = sorted({result.config.steps for result in self.results}, reverse=True)
         whole = trial.config(0).steps
         found = []
