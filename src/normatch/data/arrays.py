@@ -24,7 +24,6 @@ NAMES = (
 )
 """The names that the inputs and labels to train on, and those to test on, may have."""
 
-
 MAPPED = 2**30
 """Bytes of images above which they stay in the file, from which batches are read."""
 
@@ -99,9 +98,10 @@ def _mapped_or_read(path: Path, file: "np.lib.npyio.NpzFile", name: str) -> NDAr
     if member is None or member.compress_type != zipfile.ZIP_STORED:
         return read_array(file, name)
     with file.zip.open(member) as content:
-        version = np.lib.format.read_magic(content)
+        if np.lib.format.read_magic(content) != (1, 0):
+            return read_array(file, name)
         shape, fortran, kind = np.lib.format.read_array_header_1_0(content)
-    if version != (1, 0) or fortran or kind != np.uint8:
+    if fortran or kind != np.uint8:
         return read_array(file, name)
     with path.open("rb") as raw:
         raw.seek(member.header_offset + 26)  # where a zip file has the lengths of a name and of what follows it
